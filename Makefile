@@ -1,0 +1,59 @@
+# Thin on purpose: every target is one line over `invoke` or a script. `make help` lists them.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+INVOKE := .venv/bin/invoke
+UV := .venv/bin/uv
+
+.PHONY: help
+help: ## Print this list
+	@grep -hE '^[a-z_-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 30
+
+.PHONY: setup
+setup: ## Make .venv and install what is missing
+	@scripts/bootstrap.sh
+
+.PHONY: demo
+demo: ## A whole release on this machine: sandbox, image, four clusters, a job, logs
+	@scripts/demo.sh
+
+.PHONY: test
+test: ## Lint, types and every test; installs what is missing
+	@scripts/bootstrap.sh --tests
+	@scripts/ci/check.sh
+
+.PHONY: lint
+lint: setup ## Lint and types only
+	@.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/mypy
+
+.PHONY: lock
+lock: setup ## Renew requirements.lock and docker/requirements.lock
+	@scripts/lock.sh
+
+.PHONY: readme
+readme: setup ## Renew the table of tasks in README.md
+	@.venv/bin/python scripts/readme_tasks.py
+
+.PHONY: bench-list
+bench-list: setup ## CPU time of `invoke --list` against an empty tasks.py
+	@.venv/bin/python scripts/bench/list.py
+
+.PHONY: bench-publish
+bench-publish: setup ## Publishing to four registries against docker and skopeo: ten minutes
+	@.venv/bin/python scripts/bench/publish.py --json
+
+.PHONY: clean
+clean: ## Remove caches and .venv; the sandbox and its state stay
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
+
+# The names that the team's Makefile had.
+.PHONY: cluster_docker
+cluster_docker: setup ## invoke cluster-docker
+	@$(INVOKE) cluster-docker
+
+.PHONY: configure_gcp_registry_all
+configure_gcp_registry_all: setup ## invoke registry.cleanup
+	@$(INVOKE) registry.cleanup
+
+.PHONY: update_configs
+update_configs: setup ## invoke update-configs
+	@$(INVOKE) update-configs

@@ -1,0 +1,1 @@
+"""Running clusters: launch, list, reach, judge."""

@@ -1,0 +1,212 @@
+"""What runs over one SSH connection: short commands, and streams of bytes."""
+
+from __future__ import annotations
+
+import shlex
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rayfleet.errors import ToolFailed, Unreachable
+
+if TYPE_CHECKING:
+    from paramiko import Channel, Transport
+
+CHUNK_BYTES = 256 * 1024
+MAX_OUTPUT_BYTES = 16 * 1024 * 1024
+STDERR_KEPT_BYTES = 4096
+STATUS_SECONDS = 5.0
+
+# sshd does not end a command whose connection went away. So the command runs in a session of
+# its own beside a watcher of stdin, which ends exactly when the channel or the connection does.
+WATCHED = (
+    'exec 3<&0; setsid sh -c "$1" </dev/null 3<&- & pid=$!; '
+    "{ cat <&3; kill -s TERM -- -$pid; } >/dev/null 2>&1 & watcher=$!; "
+    'exec 3<&-; wait "$pid"; code=$?; kill "$watcher" 2>/dev/null; exit "$code"'
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandResult:
+    """How a remote command ended: its exit code (-1: by a signal) and what it printed."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def ok(self) -> bool:
+        """True when the command exited with 0."""
+        return self.code == 0
+
+
+class ConnectionLost(Unreachable):
+    """The connection went away under a running command."""
+
+
+class Stream:
+    """The output of a running command, as chunks of bytes in the order they were written.
+
+    Nothing is read ahead of the consumer but SSH's own window (2 MiB), so a consumer that
+    stalls stops the command. ``close`` may be called from any thread; it ends the iteration
+    and the remote command.
+    """
+
+    def __init__(self, transport: Transport, cluster: str, command: str, *, timeout: float) -> None:
+        self.cluster = cluster
+        self.channel = transport.open_session(timeout=timeout)
+        self._closed = False
+        self._stderr = b""
+        self.channel.exec_command(f"exec sh -c {shlex.quote(WATCHED)} sh {shlex.quote(command)}")
+
+    @property
+    def code(self) -> int | None:
+        """The exit code, -1 for a signal; None while the command runs.
+
+        The code arrives a moment after the last byte; at the end it is waited for, 5 s at most.
+        """
+        if self.channel.eof_received:
+            self.channel.status_event.wait(STATUS_SECONDS)
+        return self.channel.exit_status if self.channel.exit_status_ready() else None
+
+    @property
+    def stderr(self) -> str:
+        """The last 4 KiB that the command wrote to stderr."""
+        return self._stderr.decode(errors="replace").strip()
+
+    @property
+    def was_cut(self) -> bool:
+        """True when the stream ended neither by its command nor by ``close``."""
+        return self.channel.closed and not self._closed and not self.channel.eof_received
+
+    def keep_stderr(self, chunk: bytes) -> None:
+        """Remember the end of what the command wrote to stderr."""
+        self._stderr = (self._stderr + chunk)[-STDERR_KEPT_BYTES:]
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield chunks of up to 256 KiB of stdout until the command ends or ``close`` is called.
+
+        Raises:
+            ConnectionLost: the connection broke first.
+        """
+        return (chunk for _, is_error, chunk in merged([self]) if chunk and not is_error)
+
+    def close(self) -> None:
+        """End the remote command and the iteration; fine to call twice."""
+        self._closed = True
+        with suppress(OSError, EOFError):
+            self.channel.close()
+
+
+def merged(streams: Sequence[Stream]) -> Iterator[tuple[Stream, bool, bytes]]:
+    """Read several streams in one thread: yield (stream, is it stderr, bytes) as they arrive.
+
+    Empty bytes mark the end of a stream; after the last one's end the iteration ends.
+
+    Raises:
+        ConnectionLost: the connection broke first.
+    """
+    by_channel = {stream.channel: stream for stream in streams}
+    for channel, is_error, chunk in _chunks(list(by_channel), deadline=None):
+        stream = by_channel[channel]
+        if is_error:
+            stream.keep_stderr(chunk)
+        if not chunk and stream.was_cut:
+            raise ConnectionLost(f"{stream.cluster}: the connection to the head was lost")
+        yield stream, is_error, chunk
+
+
+def run_command(
+    transport: Transport, cluster: str, command: str, *, timeout: float
+) -> CommandResult:
+    """Run ``command`` with no input to its end, at most ``timeout`` seconds.
+
+    Raises:
+        Unreachable: it did not end in time, or the connection was lost.
+        ToolFailed: it printed more than 16 MiB.
+    """
+    deadline = time.monotonic() + timeout
+    outputs = (bytearray(), bytearray())
+    channel = transport.open_session(timeout=timeout)
+    try:
+        channel.exec_command(command)
+        channel.shutdown_write()
+        for _, is_error, chunk in _chunks([channel], deadline=deadline):
+            outputs[is_error].extend(chunk)
+            if len(outputs[is_error]) > MAX_OUTPUT_BYTES:
+                raise ToolFailed(f"{cluster}: {_short(command)!r} printed more than 16 MiB")
+        if not channel.status_event.wait(_remaining(deadline)):
+            raise TimeoutError
+        if channel.exit_status == -1 and not channel.eof_received:
+            raise ConnectionLost(f"{cluster}: the connection to the head was lost")
+    except TimeoutError:
+        raise Unreachable(
+            f"{cluster}: {_short(command)!r} on the head did not end within {timeout:.0f} s"
+        ) from None
+    finally:
+        channel.close()
+    stdout, stderr = (bytes(output).decode(errors="replace") for output in outputs)
+    return CommandResult(code=channel.exit_status, stdout=stdout, stderr=stderr)
+
+
+def cause(error: BaseException) -> str:
+    """Why an SSH connection failed, in words; ``error`` is paramiko's or the system's."""
+    from paramiko.ssh_exception import AuthenticationException, NoValidConnectionsError
+
+    if isinstance(error, NoValidConnectionsError):
+        return "; ".join(
+            f"{address[0]} port {address[1]}: {getattr(failure, 'strerror', None) or failure}"
+            for address, failure in error.errors.items()
+        )
+    if isinstance(error, AuthenticationException):
+        return f"the login was refused: {error}"
+    if "Error reading SSH protocol banner" in str(error) and error.__context__ is not None:
+        return cause(error.__context__)
+    # "No existing session" is what paramiko says when the key exchange takes too long.
+    if isinstance(error, TimeoutError) or "No existing session" in str(error):
+        return "it did not answer in time"
+    if isinstance(error, EOFError):
+        return "it closed the connection"
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
+def _chunks(
+    channels: Sequence[Channel], *, deadline: float | None
+) -> Iterator[tuple[Channel, bool, bytes]]:
+    """Yield (channel, is it stderr, bytes), and empty bytes when both streams of one ended.
+
+    All buffers share one event. That is sound because only this thread clears it (by
+    reading), and it looks at every buffer after every read and before every wait.
+    """
+    arrived = threading.Event()
+    for channel in channels:
+        channel.in_buffer.set_event(arrived)
+        channel.in_stderr_buffer.set_event(arrived)
+    left = list(channels)
+    while left:
+        idle = True
+        for channel in tuple(left):
+            ended = channel.eof_received or channel.closed
+            if channel.recv_stderr_ready():
+                yield channel, True, channel.recv_stderr(CHUNK_BYTES)
+            elif channel.recv_ready():
+                yield channel, False, channel.recv(CHUNK_BYTES)
+            elif ended:
+                left.remove(channel)
+                yield channel, False, b""
+            else:
+                continue
+            idle = False
+        if idle and not arrived.wait(_remaining(deadline)):
+            raise TimeoutError
+
+
+def _remaining(deadline: float | None) -> float | None:
+    return None if deadline is None else max(deadline - time.monotonic(), 0)
+
+
+def _short(command: str) -> str:
+    return command if len(command) <= 80 else command[:77] + "..."

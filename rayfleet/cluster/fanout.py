@@ -1,0 +1,72 @@
+"""Do one thing for many clusters at once: bounded, and no slow one holds up the others."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from rayfleet.errors import RayfleetError, Unreachable
+
+T = TypeVar("T")
+
+
+def fan_out(
+    jobs: Mapping[str, Callable[[], T]], *, limit: int, timeout: float, what: str
+) -> dict[str, T | RayfleetError]:
+    """Run every job in a thread, at most ``limit`` at once; keep each result or error by name.
+
+    ``timeout`` is seconds per job from its start. A job that takes longer becomes Unreachable
+    ("NAME: ``what`` did not answer ...") and gives its place to the next; its daemon thread is
+    left to run into its own timeouts. The results come in the order of ``jobs``.
+
+    Raises:
+        BaseException: what a job raised, if that is no RayfleetError.
+    """
+    results: dict[str, T | RayfleetError] = {}
+    finished: queue.SimpleQueue[tuple[str, T | BaseException]] = queue.SimpleQueue()
+    waiting = list(jobs)[::-1]
+    running: dict[str, float] = {}
+    while waiting or running:
+        while waiting and len(running) < limit:
+            name = waiting.pop()
+            running[name] = time.monotonic() + timeout
+            threading.Thread(target=_run, args=(name, jobs[name], finished), daemon=True).start()
+        try:
+            name, result = finished.get(timeout=max(min(running.values()) - time.monotonic(), 0))
+        except queue.Empty:
+            results |= {name: _late(name, what, timeout) for name in _overdue(running)}
+            continue
+        if name not in running:
+            continue
+        del running[name]
+        if isinstance(result, BaseException) and not isinstance(result, RayfleetError):
+            raise result
+        results[name] = result
+    return {name: results[name] for name in jobs}
+
+
+def _run(
+    name: str, job: Callable[[], T], finished: queue.SimpleQueue[tuple[str, T | BaseException]]
+) -> None:
+    try:
+        finished.put((name, job()))
+    except BaseException as error:
+        finished.put((name, error))
+
+
+def _overdue(running: dict[str, float]) -> list[str]:
+    now = time.monotonic()
+    late = [name for name, deadline in running.items() if deadline <= now]
+    for name in late:
+        del running[name]
+    return late
+
+
+def _late(name: str, what: str, timeout: float) -> Unreachable:
+    return Unreachable(
+        f"{name}: {what} did not answer within {timeout:.0f} s",
+        next_step=f"invoke status --cluster {name}",
+    )

@@ -1,0 +1,294 @@
+"""The only door to a head: SSH with host keys that are checked and never learned on the way.
+
+Fabric reads the operator's ssh_config (HostName, Port, User, IdentityFile, ProxyJump,
+ProxyCommand) and what an address says explicitly wins. Fabric itself trusts any host key; here
+the keys of the head and of every jump host must be known: from the fleet's own known_hosts,
+written when a cluster starts, else from ``~/.ssh/known_hosts``.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from rayfleet.cluster.channel import CommandResult, Stream, cause, run_command
+from rayfleet.cluster.fanout import fan_out
+from rayfleet.cluster.identity import credentials
+from rayfleet.cluster.known_hosts import KnownKeysOnly, lookup
+from rayfleet.cluster.proxy import Proxy
+from rayfleet.cluster.tunnel import http_pool
+from rayfleet.errors import RayfleetError, Unreachable, UsageError
+
+if TYPE_CHECKING:
+    from paramiko import Transport
+    from urllib3 import HTTPConnectionPool
+
+T = TypeVar("T")
+
+SSH_PORT = 22
+KEEPALIVE_SECONDS = 15
+# Three keep-alives without an answer. Paramiko does not wait for the answers, the kernel does.
+DEAD_AFTER_MILLISECONDS = 45_000
+OPEN_SECONDS = 20.0
+FAN_OUT_LIMIT = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadAddress:
+    """Where the head of ``cluster`` is and how it is entered.
+
+    ``alias`` names the head in the file ``known_hosts`` (OpenSSH's HostKeyAlias). ``port`` 22 and
+    an empty ``user`` leave the word to ssh_config. ``private_key`` None means: the operator's
+    own keys and agent. ``proxy_command`` may hold ``%h %p %r %n``.
+    """
+
+    cluster: str
+    host: str
+    port: int = SSH_PORT
+    user: str
+    private_key: Path | None
+    proxy_command: str = ""
+    known_hosts: Path
+    alias: str
+
+
+class Head:
+    """An open connection to one head. Safe to use from several threads."""
+
+    def __init__(self, address: HeadAddress, link: _Link) -> None:
+        self.address = address
+        self._link = link
+
+    @classmethod
+    def open(cls, address: HeadAddress, *, timeout: float = OPEN_SECONDS) -> Head:
+        """Connect and log in; ``timeout`` is seconds for each of connect, key exchange, login.
+
+        Raises:
+            Unreachable: with the cause: refused, no answer, host key unknown or changed,
+                login refused, the proxy command failed.
+            UsageError: the private key or ssh_config cannot be read.
+        """
+        # Without a handler Python prints paramiko's warnings and tracebacks on stderr.
+        logging.getLogger("paramiko").addHandler(logging.NullHandler())
+        link = _Link(address, timeout)
+        try:
+            link.open()
+        except BaseException:
+            link.close()
+            raise
+        return cls(address, link)
+
+    def run(self, command: str, *, timeout: float) -> CommandResult:
+        """Run a short ``command`` in the login shell, without input, within ``timeout`` seconds.
+
+        A non-zero exit is a result, not an error.
+
+        Raises:
+            Unreachable: it did not end in time, or the connection was lost.
+            ToolFailed: it printed more than 16 MiB.
+        """
+        with self._mapped():
+            return run_command(self._transport, self.address.cluster, command, timeout=timeout)
+
+    def stream(self, command: str, *, timeout: float = OPEN_SECONDS) -> Stream:
+        """Start ``command`` and return its output as it comes; ``timeout`` is for the start.
+
+        Raises:
+            Unreachable: it could not be started.
+        """
+        with self._mapped():
+            return Stream(self._transport, self.address.cluster, command, timeout=timeout)
+
+    def http(self, port: int, *, timeout: float = 30.0) -> HTTPConnectionPool:
+        """An HTTP client for 127.0.0.1:``port`` on the head, through this connection.
+
+        ``timeout`` is seconds per connect and per read. No local port is opened, nothing is
+        retried, and failures are urllib3's own exceptions. It lives as long as this head.
+        """
+        return http_pool(self._transport, port, timeout=timeout)
+
+    def close(self) -> None:
+        """End everything that runs over the connection; fine to call twice."""
+        self._link.close()
+
+    def __enter__(self) -> Head:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def _transport(self) -> Transport:
+        transport = self._link.transport
+        if transport is None or not transport.is_active():
+            raise Unreachable(f"{self.address.cluster}: the connection to the head was lost")
+        return transport
+
+    @contextmanager
+    def _mapped(self) -> Iterator[None]:
+        from paramiko.ssh_exception import SSHException
+
+        try:
+            yield
+        except (SSHException, EOFError, OSError) as error:
+            raise Unreachable(
+                f"{self.address.cluster}: the head did not run a command", why=cause(error)
+            ) from error
+
+
+def gather(
+    addresses: Sequence[HeadAddress],
+    work: Callable[[Head], T],
+    *,
+    limit: int = FAN_OUT_LIMIT,
+    timeout: float,
+) -> dict[str, T | RayfleetError]:
+    """Do ``work`` on every head, at most ``limit`` at once; keep each result or error by cluster.
+
+    ``timeout`` is seconds per head, connection and work together. A head that does not answer
+    takes its place from nobody for longer than that. The results come in the order of
+    ``addresses``. Errors that are no RayfleetError are defects and are raised.
+    """
+
+    def visit(address: HeadAddress) -> T:
+        with Head.open(address, timeout=min(timeout, OPEN_SECONDS)) as head:
+            return work(head)
+
+    jobs = {address.cluster: partial(visit, address) for address in addresses}
+    return fan_out(jobs, limit=limit, timeout=timeout, what="the head")
+
+
+class _Link:
+    """The Fabric connection of a head, the jump hosts before it and its proxy program."""
+
+    def __init__(self, address: HeadAddress, timeout: float) -> None:
+        self._address = address
+        self._timeout = timeout
+        self._hops: list[Any] = []
+        self._proxies: list[Proxy] = []
+
+    @property
+    def transport(self) -> Transport | None:
+        return self._hops[0].client.get_transport() if self._hops else None
+
+    def open(self) -> None:
+        from paramiko.ssh_exception import SSHException
+
+        address = self._address
+        try:
+            self._prepare(self._fabric_connection(), address)
+            self._hops[0].open()
+        except (SSHException, EOFError, OSError) as error:
+            raise Unreachable(
+                f"{address.cluster}: cannot reach the head {address.host}",
+                why="; ".join([cause(error), *self._complaints()]),
+                next_step=f"invoke status --cluster {address.cluster}",
+            ) from error
+        for hop in self._hops:
+            hop.client.get_transport().set_keepalive(KEEPALIVE_SECONDS)
+
+    def close(self) -> None:
+        for hop in self._hops:
+            hop.client.close()
+        for proxy in self._proxies:
+            proxy.close()
+
+    def _fabric_connection(self) -> Any:
+        from fabric import Config, Connection
+        from paramiko.ssh_exception import ConfigParseError, CouldNotCanonicalize
+
+        address = self._address
+        try:
+            connection = Connection(
+                address.host,
+                user=address.user or None,
+                port=address.port if address.port != SSH_PORT else None,
+                # False is "none at all": the explicit proxy command replaces ssh_config's.
+                gateway=False if address.proxy_command else None,
+                config=Config(),
+            )
+        except (ConfigParseError, CouldNotCanonicalize, ValueError) as error:
+            raise UsageError("cannot read your ssh_config", why=str(error)) from error
+        named = connection.ssh_config.get("identityfile", ())
+        connection.connect_kwargs = credentials(address.private_key, named)
+        return connection
+
+    def _prepare(self, connection: Any, address: HeadAddress | None) -> None:
+        """Give ``connection`` and the jump hosts before it our timeouts and our policy."""
+        self._hops.append(connection)
+        policy = self._policy(connection, address.alias if address else "")
+        connection.connect_timeout = self._timeout
+        connection.client.set_missing_host_key_policy(policy)
+        connection.connect_kwargs = {
+            **connection.connect_kwargs,
+            "banner_timeout": self._timeout,
+            "auth_timeout": self._timeout,
+            "channel_timeout": self._timeout,
+            "transport_factory": self._transport_factory(policy),
+        }
+        gateway = connection.gateway
+        if address and address.proxy_command:
+            tokens = {
+                "h": connection.host,
+                "p": str(connection.port),
+                "r": connection.user,
+                "n": address.host,
+            }
+            connection.connect_kwargs["sock"] = self._proxied(address.proxy_command, tokens)
+        elif isinstance(gateway, str):
+            # From ssh_config, where paramiko has replaced the tokens already.
+            connection.gateway = None
+            connection.connect_kwargs["sock"] = self._proxied(gateway.replace("%", "%%"), {})
+        elif gateway:
+            self._prepare(gateway, None)
+
+    def _policy(self, connection: Any, alias: str) -> KnownKeysOnly:
+        host, port = str(connection.host).lower(), int(connection.port)
+        name = host if port == SSH_PORT else f"[{host}]:{port}"
+        users = Path.home() / ".ssh" / "known_hosts"
+        ours = self._address.known_hosts
+        found = (
+            lookup(path, known) for path, known in ((ours, alias), (users, alias), (users, name))
+        )
+        return KnownKeysOnly(
+            next((keys for keys in found if keys), ()),
+            cluster=self._address.cluster,
+            host=host,
+            recorded_in=ours,
+        )
+
+    def _proxied(self, command: str, tokens: dict[str, str]) -> socket.socket:
+        proxy = Proxy(command, tokens)
+        self._proxies.append(proxy)
+        return proxy.socket
+
+    def _complaints(self) -> list[str]:
+        return [said for proxy in self._proxies if (said := proxy.complaint())]
+
+    def _transport_factory(self, policy: KnownKeysOnly) -> Callable[..., Transport]:
+        from paramiko import Transport
+
+        def make(sock: socket.socket, **options: Any) -> Transport:
+            transport = Transport(sock, **options)
+            transport.handshake_timeout = self._timeout
+            security = transport.get_security_options()
+            security.key_types = policy.preferred(tuple(security.key_types))
+            if getattr(sock, "family", None) in {socket.AF_INET, socket.AF_INET6}:
+                sock.setsockopt(
+                    socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_AFTER_MILLISECONDS
+                )
+            return transport
+
+        return make

@@ -1,0 +1,166 @@
+"""What a cluster is right now, asked of its head, and whether that is good enough."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from rayfleet.cluster.config import LaunchConfig
+from rayfleet.cluster.nodes import Nodes
+from rayfleet.errors import RayfleetError, Unreachable
+
+if TYPE_CHECKING:
+    from urllib3 import HTTPConnectionPool
+
+    from rayfleet.cluster.head import Head, HeadAddress
+
+DASHBOARD_PORT = 8265
+ASK_TIMEOUT = 20.0  # seconds per question to a head
+STARTED_FILE = "~/.rayfleet/started.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """One cluster as it is.
+
+    ``head`` is the node's id: empty when there is none or, with a ``problem``, when even that
+    could not be asked. ``workers`` counts live workers by node type. ``config_hash`` is of the
+    config that the cluster was last started with.
+    """
+
+    cluster: str
+    head: str = ""
+    problem: str = ""
+    ray_version: str = ""
+    image_digest: str = ""
+    wanted_digest: str = ""
+    workers: Mapping[str, int] = field(default_factory=dict)
+    wanted_workers: Mapping[str, int] = field(default_factory=dict)
+    config_hash: str = ""
+    wanted_hash: str = ""
+
+    @property
+    def answers(self) -> bool:
+        """Whether the head's dashboard answered."""
+        return bool(self.ray_version)
+
+    @property
+    def joined(self) -> int:
+        """How many workers are alive."""
+        return sum(self.workers.values())
+
+    @property
+    def on_target(self) -> bool:
+        """Whether it runs the configured image, was started with today's config, and has its
+        minimum of workers: a restart would change nothing."""
+        return not self.failing() and self.config_hash == self.wanted_hash
+
+    def failing(self) -> tuple[str, ...]:
+        """What keeps it from being healthy, one phrase each; empty means healthy."""
+        if not self.head:
+            return (self.problem or "it has no head",)
+        if not self.answers:
+            return (f"the head does not answer: {self.problem}",)
+        found = []
+        if self.wanted_digest and self.image_digest != self.wanted_digest:
+            running = self.image_digest or "an unknown image"
+            found.append(f"the head runs {running}, not {self.wanted_digest}")
+        for kind, wanted in self.wanted_workers.items():
+            if self.workers.get(kind, 0) < wanted:
+                found.append(f"{self.workers.get(kind, 0)} of {wanted} {kind} joined")
+        return tuple(found)
+
+    def word(self) -> str:
+        """The state in one word, for a table."""
+        if not self.head:
+            return "unknown" if self.problem else "stopped"
+        return "healthy" if not self.failing() else "unhealthy"
+
+
+def observe(config: LaunchConfig, name: str, address_of: Callable[[str], HeadAddress]) -> Observed:
+    """Ask the cloud and the head what cluster ``name`` is; never raises for what is down."""
+    from rayfleet.cluster.head import Head
+
+    seen = Observed(
+        cluster=name,
+        wanted_digest=config.digest,
+        wanted_hash=config.hash,
+        wanted_workers=config.min_workers,
+    )
+    nodes = Nodes(config)
+    try:
+        head = nodes.head()
+        if not head:
+            return seen
+        seen = replace(seen, head=head, image_digest=nodes.image_digest(head))
+        with Head.open(address_of(nodes.address(head))) as connection:
+            http = connection.http(DASHBOARD_PORT)
+            return replace(
+                seen,
+                image_digest=seen.image_digest or container_digest(connection),
+                ray_version=ray_version(http),
+                workers=live_workers(http),
+                config_hash=started_with(connection),
+            )
+    except RayfleetError as error:
+        return replace(seen, problem=f"{error.what}: {error.why}" if error.why else error.what)
+
+
+def ray_version(http: HTTPConnectionPool) -> str:
+    """The version of Ray that the head's dashboard runs."""
+    answer = _get(http, "/api/version")
+    return str(answer["ray_version"]) if isinstance(answer, dict) else ""
+
+
+def live_workers(http: HTTPConnectionPool) -> Mapping[str, int]:
+    """Live workers by node type, as the cluster's own control store (GCS) knows them."""
+    answer = _get(http, "/api/v0/nodes?detail=1&limit=10000")
+    try:
+        rows = answer["data"]["result"]["result"]  # type: ignore[index]
+        alive = [row for row in rows if row["state"] == "ALIVE" and not row["is_head_node"]]
+        return Counter(str(row["labels"].get("ray.io/node-group", "")) for row in alive)
+    except (KeyError, TypeError) as error:
+        raise Unreachable("the list of nodes could not be read", why=repr(error)) from error
+
+
+def started_with(head: Head) -> str:
+    """The hash of the config that the cluster was started with; empty when not recorded."""
+    result = head.run(f"cat {STARTED_FILE}", timeout=ASK_TIMEOUT)
+    try:
+        return str(json.loads(result.stdout)["config"]) if result.code == 0 else ""
+    except (ValueError, KeyError):
+        return ""
+
+
+def record_start(head: Head, config: LaunchConfig) -> None:
+    """Leave on the head what it was started with, for every later operator."""
+    content = json.dumps({"config": config.hash, "image": config.image})
+    result = head.run(
+        f"mkdir -p ~/.rayfleet && printf %s '{content}' > {STARTED_FILE}.new"
+        f" && mv {STARTED_FILE}.new {STARTED_FILE}",
+        timeout=ASK_TIMEOUT,
+    )
+    if result.code != 0:
+        raise Unreachable("the start could not be recorded on the head", why=result.stderr[-300:])
+
+
+def container_digest(head: Head) -> str:
+    """Where Ray runs in a container on the VM (GCP): the digest of that container's image."""
+    inspect = "docker inspect --format '{{.Config.Image}}' ray_docker"
+    result = head.run(inspect, timeout=ASK_TIMEOUT)
+    return result.stdout.strip().partition("@")[2] if result.code == 0 else ""
+
+
+def _get(http: HTTPConnectionPool, path: str) -> object:
+    from urllib3.exceptions import HTTPError
+
+    try:
+        response = http.request("GET", path, timeout=ASK_TIMEOUT)
+    except (HTTPError, OSError) as error:
+        raise Unreachable("the dashboard does not answer", why=str(error)[:200]) from error
+    if response.status != 200:
+        raise Unreachable(f"the dashboard answers {response.status} to {path}")
+    return response.json()

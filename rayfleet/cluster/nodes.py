@@ -1,0 +1,130 @@
+"""The machines of a cluster, through Ray's own node provider, so that one code path serves
+every cloud. This module and the launcher are the only ones that know Ray's providers."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rayfleet.cluster.config import LaunchConfig, read_launch_config
+from rayfleet.errors import ToolFailed, Unreachable
+from rayfleet.fleet.model import Cluster, Fleet
+
+if TYPE_CHECKING:
+    from rayfleet.cluster.head import HeadAddress
+    from rayfleet.project import Project
+
+TERMINATE_LIMIT = 16  # terminations at once
+HEAD = {"ray-node-type": "head"}
+WORKER = {"ray-node-type": "worker"}
+
+
+@dataclass
+class Nodes:
+    """The nodes of one cluster. All methods raise :class:`Unreachable` when the cloud's API
+    (the Docker engine, for the sandbox) does not answer."""
+
+    config: LaunchConfig
+
+    def head(self) -> str:
+        """The id of the running head; empty when there is none."""
+        found = self._ask("list the head", lambda: self._provider.non_terminated_nodes(HEAD))
+        return str(found[0]) if found else ""
+
+    def everything(self) -> tuple[str, ...]:
+        """Ids of all nodes that exist, stopped and half-made ones included."""
+        found = self._ask("list the nodes", lambda: self._provider.nodes_for_teardown({}))
+        return tuple(found)
+
+    def address(self, node: str) -> str:
+        """The node's address for the operator."""
+        return str(self._ask("ask for an address", lambda: self._provider.external_ip(node)))
+
+    def host_key(self, node: str) -> str:
+        """The node's public host key from its own record; empty where the cloud keeps none."""
+        reader = getattr(self._provider, "host_key", None)
+        return str(self._ask("read the host key", lambda: reader(node))) if reader else ""
+
+    def image_digest(self, node: str) -> str:
+        """The digest of the image that a VM was made of; empty where a VM is not an image."""
+        reader = getattr(self._provider, "image_digest", None)
+        return str(self._ask("read the image", lambda: reader(node))) if reader else ""
+
+    def terminate_all(self) -> tuple[str, ...]:
+        """Terminate the head first, so that its autoscaler replaces nothing, then the rest in
+        parallel; returns the ids."""
+        nodes = self.everything()
+        heads = self._ask("list the head", lambda: self._provider.nodes_for_teardown(HEAD))
+        for node in heads:
+            self._terminate(node)
+        # Workers that the dying head was still launching are in this second look.
+        rest = [node for node in self.everything() if node not in heads]
+        with ThreadPoolExecutor(TERMINATE_LIMIT) as pool:
+            list(pool.map(self._terminate, rest))
+        return tuple(dict.fromkeys((*nodes, *rest)))
+
+    def _terminate(self, node: str) -> None:
+        self._ask(f"terminate {node}", lambda: self._provider.terminate_node(node))
+
+    @cached_property
+    def _provider(self) -> Any:
+        from ray.autoscaler._private.providers import _get_node_provider
+
+        return _get_node_provider(dict(self.config.provider), self.config.identity, use_cache=False)
+
+    def _ask(self, doing: str, question: Any) -> Any:
+        """Every cloud's SDK has its own tree of errors; here they become one."""
+        try:
+            return question()
+        except ImportError as error:
+            raise ToolFailed(
+                f"{self.config.identity}: Ray cannot load the provider of this cloud",
+                why=str(error),
+                next_step="invoke doctor",
+            ) from error
+        except Exception as error:
+            raise Unreachable(
+                f"{self.config.identity}: cannot {doing}",
+                why=(str(error).splitlines() or [type(error).__name__])[0][:300],
+                next_step="invoke doctor",
+            ) from error
+
+
+def head_address(project: Project, fleet: Fleet, cluster: Cluster) -> HeadAddress:
+    """How to reach the head of ``cluster``.
+
+    Raises:
+        Unreachable: it has no head, or the cloud does not answer.
+        UsageError: its config has not been generated.
+    """
+    nodes = Nodes(read_launch_config(fleet, cluster))
+    head = nodes.head()
+    if not head:
+        raise Unreachable(
+            f"{cluster.name} has no head", next_step=f"invoke start --cluster {cluster.name}"
+        )
+    return address_of(project, fleet, cluster, nodes.address(head))
+
+
+def address_of(project: Project, fleet: Fleet, cluster: Cluster, host: str) -> HeadAddress:
+    """How to reach a head that is at ``host``."""
+    from rayfleet.cluster.head import HeadAddress
+
+    ssh = cluster.ssh
+    return HeadAddress(
+        cluster=cluster.name,
+        host=host,
+        user=ssh.user,
+        private_key=Path(ssh.private_key).expanduser() if ssh.private_key else None,
+        proxy_command=ssh.proxy_command,
+        known_hosts=known_hosts(project, fleet),
+        alias=cluster.identity,
+    )
+
+
+def known_hosts(project: Project, fleet: Fleet) -> Path:
+    """The file with the host keys of the fleet's heads."""
+    return project.state / "known_hosts" / fleet.project

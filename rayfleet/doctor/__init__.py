@@ -1,0 +1,1 @@
+"""What the tasks need of this machine, and what of it is missing."""

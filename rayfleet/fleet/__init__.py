@@ -1,0 +1,1 @@
+"""What the fleet should be: pure values, no network, no Ray, no Docker."""

@@ -1,0 +1,215 @@
+"""Second reading of a fleet file: does what it says make sense?
+
+Works on the raw tree, so that a file whose shape is wrong in one place is still checked in all
+others. Whatever has the wrong type is left to shape.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rayfleet.fleet.check_clusters import check_clusters
+from rayfleet.fleet.document import Document, Problem, Trail, Value
+from rayfleet.fleet.shape import did_you_mean, mappings
+
+TEMPLATES = Path("infra/templates")
+DURATION = re.compile(r"([1-9]\d{0,4})([dhm])")
+PERCENT = re.compile(r"([1-9]\d?|100)%")
+PROJECT = re.compile(r"[a-z][a-z0-9-]{4,28}[a-z0-9]")
+IMAGE_PATH = re.compile(r"[a-z0-9]+([._-]+[a-z0-9]+)*")
+PLACEHOLDER = re.compile(r"\{([A-Za-z_][\w-]*)\}")
+
+
+def check_document(document: Document, *, root: Path) -> tuple[Problem, ...]:
+    """Every mistake of meaning in the file; ``root`` is the project that its paths are in."""
+    checks = (
+        _check_project(document),
+        _check_placeholders(document),
+        _check_outputs(document),
+        _check_images(document, root),
+        _check_registries(document),
+        check_clusters(document, templates=root / TEMPLATES),
+        _check_rollout(document),
+    )
+    return tuple(problem for check in checks for problem in check)
+
+
+def _check_project(document: Document) -> Iterator[Problem]:
+    project = document.value.get("project")
+    if isinstance(project, str) and not PROJECT.fullmatch(project):
+        text = f"{project!r} is no project id; write 6 to 30 of a-z, 0-9 and -, a letter first"
+        yield document.problem(("project",), text)
+
+
+def _check_placeholders(document: Document) -> Iterator[Problem]:
+    for trail, text in _texts(document.value, ()):
+        known = _placeholders_at(document, trail)
+        for name in PLACEHOLDER.findall(text):
+            if name not in known:
+                usable = ", ".join(f"{{{item}}}" for item in known) or "none"
+                yield document.problem(
+                    trail, f"the placeholder {{{name}}} is unknown here; write one of: {usable}"
+                )
+
+
+def _placeholders_at(document: Document, trail: Trail) -> Sequence[str]:
+    if trail[0] == "outputs" or "ssh" in trail[1:3]:
+        return ("state",)
+    if trail != ("registries", "host"):
+        return ()
+    return ("region", "port") if "sandbox" in _providers(document) else ("region",)
+
+
+def _providers(document: Document) -> set[Value]:
+    defaults = document.value.get("defaults")
+    entries = [entry for _, entry in mappings(document.value.get("clusters"))]
+    if isinstance(defaults, dict):
+        entries.append(defaults)
+    return {entry["provider"] for entry in entries if isinstance(entry.get("provider"), str)}
+
+
+def _texts(value: Value, trail: Trail) -> Iterator[tuple[Trail, str]]:
+    if isinstance(value, str):
+        yield trail, value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _texts(item, (*trail, key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _texts(item, (*trail, index))
+
+
+def _check_outputs(document: Document) -> Iterator[Problem]:
+    outputs = document.value.get("outputs")
+    for key, value in outputs.items() if isinstance(outputs, dict) else ():
+        if value == "":
+            yield document.problem(("outputs", key), f"empty; write {key}: infra/…")
+
+
+def _check_images(document: Document, root: Path) -> Iterator[Problem]:
+    images = document.value.get("images")
+    if images == {}:
+        yield document.problem(("images",), "there is no image; write at least one family")
+    taken: dict[tuple[str, str], str] = {}
+    for family, entry in mappings(images):
+        trail: Trail = ("images", family)
+        for key in ("name", "repository"):
+            value = entry.get(key)
+            if isinstance(value, str) and not IMAGE_PATH.fullmatch(value):
+                text = f"{value!r} is no name for a registry; write a-z, 0-9 and single . _ -"
+                yield document.problem((*trail, key), text)
+        repository, name = entry.get("repository"), entry.get("name")
+        if isinstance(repository, str) and isinstance(name, str):
+            first = taken.setdefault((repository, name), family)
+            if first != family:
+                text = f"the same repository and name as {first}; write another name"
+                yield document.problem((*trail, "name"), text)
+        yield from _check_build(document, root, trail, entry)
+
+
+def _check_build(
+    document: Document, root: Path, trail: Trail, entry: dict[str, Value]
+) -> Iterator[Problem]:
+    if entry.get("base_image") == "":
+        yield document.problem((*trail, "base_image"), "empty; write debian:bookworm-slim")
+    dockerfile = entry.get("dockerfile")
+    if isinstance(dockerfile, str) and not _inside(root, dockerfile).is_file():
+        text = (
+            f"there is no file {dockerfile!r} in the project; write a path like docker/Dockerfile"
+        )
+        yield document.problem((*trail, "dockerfile"), text)
+    context = entry.get("context")
+    if context == []:
+        yield document.problem((*trail, "context"), "empty; write [docker]")
+    for index, path in enumerate(context if isinstance(context, list) else ()):
+        if isinstance(path, str) and not _inside(root, path).exists():
+            text = f"there is no {path!r} in the project; write a file or folder that exists"
+            yield document.problem((*trail, "context", index), text)
+
+
+def _inside(root: Path, path: str) -> Path:
+    """``path`` below ``root``; a path that leaves it becomes one that cannot exist."""
+    nowhere = root / "\N{BULLET}"
+    if "\0" in path or len(path) > 1024 or Path(path).is_absolute():
+        return nowhere
+    return root / path if (root / path).resolve().is_relative_to(root.resolve()) else nowhere
+
+
+def _check_registries(document: Document) -> Iterator[Problem]:
+    registries = document.value.get("registries")
+    if not isinstance(registries, dict):
+        return
+    regions = registries.get("regions")
+    if regions == []:
+        yield document.problem(("registries", "regions"), "empty; write [us-central2]")
+    if isinstance(regions, list):
+        yield from _check_repeats(document, ("registries", "regions"), regions)
+    host = registries.get("host")
+    if isinstance(host, str) and not host:
+        yield document.problem(("registries", "host"), 'empty; write "{region}-docker.pkg.dev"')
+    elif isinstance(host, str) and not PLACEHOLDER.search(host) and _several(regions):
+        text = 'one host for all regions; write "{region}-docker.pkg.dev"'
+        yield document.problem(("registries", "host"), text)
+    yield from _check_cleanup(document, registries.get("cleanup"))
+
+
+def _several(items: Value) -> bool:
+    return isinstance(items, list) and len(items) > 1
+
+
+def _check_cleanup(document: Document, cleanup: Value) -> Iterator[Problem]:
+    if not isinstance(cleanup, dict):
+        return
+    age, keep = cleanup.get("delete_older_than"), cleanup.get("keep_most_recent")
+    if isinstance(age, str) and not DURATION.fullmatch(age):
+        text = f"{age!r} is no duration; write a count and d, h or m, such as 30d"
+        yield document.problem(("registries", "cleanup", "delete_older_than"), text)
+    if isinstance(keep, int) and not isinstance(keep, bool) and keep < 1:
+        text = f"{keep} would keep no version; write 1 or more"
+        yield document.problem(("registries", "cleanup", "keep_most_recent"), text)
+
+
+def _check_rollout(document: Document) -> Iterator[Problem]:
+    rollout = document.value.get("rollout")
+    if not isinstance(rollout, dict):
+        return
+    order, clusters = rollout.get("order"), document.value.get("clusters")
+    if isinstance(order, list) and isinstance(clusters, dict):
+        for index, name in enumerate(order):
+            if isinstance(name, str) and name not in clusters:
+                text = f"there is no cluster {name!r}; {did_you_mean(name, clusters)}"
+                yield document.problem(("rollout", "order", index), text)
+        yield from _check_repeats(document, ("rollout", "order"), order)
+    if isinstance(rollout.get("waves"), list):
+        yield from _check_waves(document, rollout["waves"])
+
+
+def _check_waves(document: Document, waves: Value) -> Iterator[Problem]:
+    trail: Trail = ("rollout", "waves")
+    steps = waves if isinstance(waves, list) else []
+    wrong = [index for index, wave in enumerate(steps) if not _is_wave(wave)]
+    for index in wrong:
+        text = f'{steps[index]!r} is no wave; write a count from 1 or a text such as "25%"'
+        yield document.problem((*trail, index), text)
+    if wrong:
+        return
+    if not steps or steps[-1] != "100%":
+        text = 'the last wave must be "100%", or some clusters are never reached; add it'
+        yield document.problem(trail, text)
+    shares = [int(wave[:-1]) for wave in steps if isinstance(wave, str)]
+    if shares != sorted(set(shares)):
+        yield document.problem(trail, "the percentages must grow from wave to wave; sort them")
+
+
+def _is_wave(wave: Value) -> bool:
+    if isinstance(wave, str):
+        return PERCENT.fullmatch(wave) is not None
+    return isinstance(wave, int) and not isinstance(wave, bool) and wave > 0
+
+
+def _check_repeats(document: Document, trail: Trail, items: list[Value]) -> Iterator[Problem]:
+    for index, item in enumerate(items):
+        if isinstance(item, str) and item in items[:index]:
+            yield document.problem((*trail, index), f"{item!r} is in the list twice; remove one")

@@ -1,0 +1,206 @@
+"""A YAML file as plain values that remember their lines.
+
+Stricter than YAML: keys are text and appear once, and there are no anchors, aliases or tags of
+one's own, so that what a line says is what it means.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import yaml
+from yaml.constructor import SafeConstructor
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from rayfleet.errors import FleetFileError
+
+Trail = tuple[str | int, ...]
+Value: TypeAlias = bool | int | float | str | list["Value"] | dict[str, "Value"] | None
+
+STANDARD = "tag:yaml.org,2002:"
+SCALARS = frozenset(STANDARD + kind for kind in ("null", "bool", "int", "float", "str"))
+# What YAML 1.1 reads as a date is text to everyone else, and to us.
+TEXT = frozenset(STANDARD + kind for kind in ("str", "timestamp", "merge", "value"))
+DEEPEST = 12
+DEEPEST_YAML = 100
+INTEGER_BITS = 63
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Problem:
+    """One mistake: its line (from 1), the keys that lead to it, and what to do about it."""
+
+    line: int
+    trail: str
+    text: str
+
+    def shown(self, path: str) -> str:
+        """``path:line: key.path: text``."""
+        where = f"{self.trail}: " if self.trail else ""
+        return f"{path}:{self.line}: {where}{self.text}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """``value`` is the whole file; ``lines`` has the line of every key and item by its trail.
+
+    ``plain`` has what was written, letter by letter, wherever that was without quotes.
+    """
+
+    shown: str
+    value: dict[str, Value]
+    lines: dict[Trail, int]
+    plain: dict[Trail, str]
+    problems: tuple[Problem, ...]
+
+    def problem(self, trail: Trail, text: str) -> Problem:
+        """A mistake at ``trail``, or at the nearest thing above it that the file has."""
+        known = trail
+        while known and known not in self.lines:
+            known = known[:-1]
+        return Problem(self.lines.get(known, 1), dotted(trail), text)
+
+
+def read_document(path: Path, *, shown: str) -> Document:
+    """Read the YAML mapping in ``path``; ``shown`` is how messages call the file.
+
+    Mistakes that leave the rest readable (a key twice, an alias) are in ``problems``.
+
+    Raises:
+        FleetFileError: the file cannot be read, or is no YAML mapping.
+    """
+    root = _compose(path, shown)
+    if root is None:
+        raise FleetFileError(shown, [f"{shown}:1: the file is empty; write project: NAME first"])
+    if not isinstance(root, MappingNode):
+        line = root.start_mark.line + 1
+        raise FleetFileError(shown, [f"{shown}:{line}: the file must be a mapping of keys"])
+    reader = _Reader()
+    value = reader.mapping(root, ())
+    return Document(
+        shown=shown,
+        value=value,
+        lines=reader.lines,
+        plain=reader.plain,
+        problems=tuple(reader.problems),
+    )
+
+
+def _compose(path: Path, shown: str) -> Node | None:
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+        _refuse_depth(text)
+        return yaml.compose(text, Loader=yaml.CSafeLoader)
+    except OSError as error:
+        problem = f"{shown}:1: cannot be read: {error.strerror or error}"
+    except UnicodeDecodeError as error:
+        line = path.read_bytes()[: error.start].count(b"\n") + 1
+        problem = f"{shown}:{line}: not UTF-8 text (byte {error.object[error.start]:#04x})"
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        problem = f"{shown}:{mark.line + 1 if mark else 1}: not YAML: {error.problem}"
+    except yaml.YAMLError as error:
+        problem = f"{shown}:1: not YAML: {' '.join(str(error).split())}"
+    raise FleetFileError(shown, [problem]) from None
+
+
+def _refuse_depth(text: str) -> None:
+    """Composing is recursive in C: some ten thousand brackets would end the interpreter."""
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST_YAML:
+            raise yaml.MarkedYAMLError(problem="nested too deeply", problem_mark=event.start_mark)  # type: ignore[arg-type]  # the C mark is no subclass
+
+
+class _Reader:
+    """Turns nodes into values; collects lines and mistakes on the way."""
+
+    def __init__(self) -> None:
+        self.lines: dict[Trail, int] = {}
+        self.plain: dict[Trail, str] = {}
+        self.problems: list[Problem] = []
+        self._seen: set[int] = set()
+        self._scalars = SafeConstructor()
+
+    def mapping(self, node: MappingNode, trail: Trail) -> dict[str, Value]:
+        found: dict[str, Value] = {}
+        for key_node, value_node in node.value:
+            key = self._key(key_node, trail)
+            if key is None:
+                continue
+            here = (*trail, key)
+            if key in found:
+                first = self.lines[here]
+                self._note(key_node, here, f"written twice (first in line {first}); keep one")
+                continue
+            self.lines[here] = _line(key_node)
+            found[key] = self._value(value_node, here)
+        return found
+
+    def _key(self, node: Node, trail: Trail) -> str | None:
+        if not isinstance(node, ScalarNode):
+            self._note(node, trail, "a key is a list or mapping; write a word")
+            return None
+        if node.tag not in TEXT:
+            self._note(node, (*trail, node.value), "the key is not text; write it in quotes")
+        return str(node.value)
+
+    def _value(self, node: Node, trail: Trail) -> Value:
+        if id(node) in self._seen:
+            self._note(None, trail, "anchors and aliases are not read here; write the value out")
+            return None
+        if len(trail) > DEEPEST:
+            self._note(None, trail[:2], "nested too deeply to mean anything here; remove it")
+            return None
+        self._seen.add(id(node))
+        if isinstance(node, ScalarNode):
+            return self._scalar(node, trail)
+        if node.tag not in (STANDARD + "map", STANDARD + "seq"):
+            self._note(None, trail, f"the tag {node.tag} is not read here; remove it")
+        if isinstance(node, SequenceNode):
+            return self._sequence(node, trail)
+        return self.mapping(node, trail) if isinstance(node, MappingNode) else None
+
+    def _sequence(self, node: SequenceNode, trail: Trail) -> list[Value]:
+        found: list[Value] = []
+        for index, item in enumerate(node.value):
+            here = (*trail, index)
+            self.lines[here] = _line(item)
+            found.append(self._value(item, here))
+        return found
+
+    def _scalar(self, node: ScalarNode, trail: Trail) -> Value:
+        if not node.style:
+            self.plain[trail] = str(node.value)
+        if node.tag in TEXT:
+            return str(node.value)
+        if node.tag not in SCALARS:
+            self._note(None, trail, f"the tag {node.tag} is not read here; remove it")
+            return str(node.value)
+        try:
+            value: Value = self._scalars.construct_object(node)
+        except (ValueError, KeyError, OverflowError):
+            self._note(None, trail, f"{node.value!r} is no {node.tag[len(STANDARD) :]}; quote it")
+            return None
+        if isinstance(value, int) and value.bit_length() > INTEGER_BITS:
+            self._note(None, trail, "a number of this size means nothing here; quote it as text")
+            return None
+        return value
+
+    def _note(self, node: Node | None, trail: Trail, text: str) -> None:
+        """Note a mistake where ``node`` is, or where the key of ``trail`` is."""
+        line = _line(node) if node is not None else self.lines[trail]
+        self.problems.append(Problem(line, dotted(trail), text))
+
+
+def dotted(trail: Trail) -> str:
+    """The keys of a trail as messages show them: ``clusters.us-east5.zone``."""
+    return ".".join(map(str, trail))
+
+
+def _line(node: Node) -> int:
+    return int(node.start_mark.line) + 1

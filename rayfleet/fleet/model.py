@@ -1,0 +1,196 @@
+"""The fleet as frozen values. What a field means and its unit is said here, once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+from pathlib import Path
+
+
+class Provider(StrEnum):
+    """Where a cluster's machines come from."""
+
+    GCP = "gcp"
+    SANDBOX = "sandbox"
+
+
+class AuthMode(StrEnum):
+    """Ray's own values of RAY_AUTH_MODE (Ray 2.52 and later)."""
+
+    TOKEN = "token"  # noqa: S105 (a mode, not a secret)
+    DISABLED = "disabled"
+
+
+class Compression(StrEnum):
+    """How the layers of a published image are compressed; Docker before 23.0 pulls no zstd."""
+
+    GZIP = "gzip"
+    ZSTD = "zstd"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ssh:
+    """How heads are reached. Paths may start with ``~``; ``proxy_command`` may hold ``%h``."""
+
+    user: str = "ray"
+    private_key: str = ""
+    public_key: str = ""
+    proxy_command: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Auth:
+    """Ray token authentication; ``secret`` is the name in the secret store, not the token."""
+
+    mode: AuthMode = AuthMode.TOKEN
+    secret: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageFamily:
+    """One image that clusters run. Each family has a LATEST pin of its own.
+
+    ``name`` is the image's name inside ``repository``; ``dockerfile`` is relative to the
+    project; ``context`` lists the files and folders (relative to the project) that the build
+    sees, and nothing else; ``base_image`` becomes the build argument BASE_IMAGE.
+    """
+
+    family: str
+    name: str
+    repository: str
+    dockerfile: str
+    context: tuple[str, ...]
+    base_image: str = "debian:bookworm-slim"
+    compression: Compression = Compression.GZIP
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cleanup:
+    """What a repository deletes and keeps; ``keep_most_recent`` counts versions, not tags."""
+
+    delete_older_than: timedelta = timedelta(days=30)
+    keep_most_recent: int = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registries:
+    """One registry per region.
+
+    ``hosts`` maps a region to ``host[:port]``. It is empty for a sandbox that is not up.
+    ``api`` is the address of the Artifact Registry API; empty means Google's own.
+    """
+
+    regions: tuple[str, ...]
+    hosts: Mapping[str, str]
+    api: str = ""
+    cleanup: Cleanup = field(default_factory=Cleanup)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workers:
+    """How many workers of one slice type; ``max_count`` is Ray's max_workers of the type."""
+
+    min_count: int = 0
+    max_count: int = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """One Ray cluster.
+
+    ``name`` is what operators type. ``identity`` is Ray's ``cluster_name`` and must not change
+    while the cluster runs. ``image`` is the key of an image family; ``tag`` pins a fixed tag
+    of it instead of the family's LATEST (empty: LATEST). ``workers`` has one entry per slice
+    type, ``base`` being the accelerator's base slice.
+    """
+
+    name: str
+    identity: str
+    provider: Provider
+    region: str
+    zone: str
+    accelerator: str
+    bucket: str
+    image: str
+    template: str
+    workers: Mapping[str, Workers]
+    max_workers: int
+    ssh: Ssh
+    auth: Auth
+    tag: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutPolicy:
+    """``order`` is changed first, one by one; the rest follows in ``waves`` (counts or '25%')."""
+
+    order: tuple[str, ...] = ()
+    waves: tuple[int | str, ...] = (1, "25%", "100%")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outputs:
+    """Machine-written files: the pins, and the folder of generated cluster configs."""
+
+    pins: Path
+    configs: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxPlace:
+    """What the sandbox told us when it came up (``<state>/sandbox/endpoints.json``).
+
+    ``credentials`` is a 0600 file of registry passwords by host; ``private_key`` opens its VMs.
+    """
+
+    id: str
+    network: str
+    engine: str
+    credentials: Path
+    private_key: Path
+    public_key: Path
+    registry_ports: Mapping[str, int]
+    api: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """The whole fleet, as one file describes it."""
+
+    project: str
+    source: Path
+    images: Mapping[str, ImageFamily]
+    registries: Registries
+    clusters: Mapping[str, Cluster]
+    rollout: RolloutPolicy
+    outputs: Outputs
+    sandbox: SandboxPlace | None = None
+
+    @property
+    def is_sandbox(self) -> bool:
+        """True when every cluster of the fleet lives in the sandbox."""
+        return all(cluster.provider is Provider.SANDBOX for cluster in self.clusters.values())
+
+    def config_path(self, cluster: Cluster) -> Path:
+        """Where the generated Ray cluster config of ``cluster`` lies."""
+        return self.outputs.configs / f"{cluster.name}.yaml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pin:
+    """LATEST of one image family: ``digest`` (``sha256:…``) is empty before the first publish.
+
+    ``published`` is ISO 8601 UTC; ``commit`` is the full commit the image was built from.
+    """
+
+    tag: str
+    digest: str = ""
+    published: str = ""
+    commit: str = ""
+
+    @property
+    def reference(self) -> str:
+        """``tag@sha256:…``, or the bare tag when there is no digest yet."""
+        return f"{self.tag}@{self.digest}" if self.digest else self.tag

@@ -1,0 +1,51 @@
+"""Where an image lies: one repository per family and region, one reference per cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rayfleet.errors import PrerequisiteMissing, UsageError
+from rayfleet.fleet.model import Cluster, Fleet, Pin
+
+
+def image_repository(fleet: Fleet, family: str, region: str) -> str:
+    """``host/project/repository/name`` of an image family in a region, without a tag.
+
+    Raises:
+        PrerequisiteMissing: the sandbox that holds the registry is not up.
+    """
+    host = fleet.registries.hosts.get(region)
+    if host is None:
+        raise PrerequisiteMissing(
+            f"there is no registry for {region} yet",
+            why="the sandbox that holds it is not up, or came up before the region was added",
+            next_step="invoke sandbox.up",
+        )
+    image = fleet.images[family]
+    return f"{host}/{fleet.project}/{image.repository}/{image.name}"
+
+
+def image_reference(fleet: Fleet, cluster: Cluster, pins: Mapping[str, Pin]) -> str:
+    """The image that ``cluster`` shall run: its repository, the tag and, if known, the digest.
+
+    A fixed ``tag`` of the cluster goes before the family's LATEST.
+
+    Raises:
+        PrerequisiteMissing: the sandbox that holds the registry is not up.
+        UsageError: the family has no LATEST yet.
+    """
+    repository = image_repository(fleet, cluster.image, cluster.region)
+    if cluster.tag:
+        return f"{repository}:{cluster.tag}"
+    pin = pins.get(cluster.image)
+    if pin is None:
+        raise UsageError(
+            f"the image {cluster.image!r} has no LATEST yet",
+            why=f"{cluster.name} runs it and {fleet.outputs.pins} does not pin it",
+            next_step=_publish(cluster.image),
+        )
+    return f"{repository}:{pin.reference}"
+
+
+def _publish(family: str) -> str:
+    return "invoke cluster-docker" + (f" --image {family}" if family != "cluster" else "")

@@ -1,0 +1,121 @@
+"""What is wrong, or not as safe as it could be, in a fleet file that loads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rayfleet.console import Console
+from rayfleet.errors import RayfleetError, UsageError
+from rayfleet.fleet.accelerators import ACCELERATORS
+from rayfleet.fleet.configs import TEMPLATES
+from rayfleet.fleet.model import Cluster, Fleet, Pin
+from rayfleet.fleet.pins import read_pins
+from rayfleet.fleet.render import check_config, render_configs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One line of ``fleet.lint``; only errors make it fail."""
+
+    level: str
+    where: str
+    text: str
+
+    @property
+    def is_error(self) -> bool:
+        """True when the fleet cannot be worked with as it is."""
+        return self.level == "error"
+
+    @property
+    def line(self) -> str:
+        """``level: where: text``."""
+        return f"{self.level}: {self.where}: {self.text}"
+
+
+def review_fleet(fleet: Fleet, *, root: Path) -> tuple[Finding, ...]:
+    """Look at the pins and at every config as it would be rendered.
+
+    Raises:
+        UsageError: the pin file is broken.
+    """
+    pins = read_pins(fleet.outputs.pins)
+    clusters = fleet.clusters.values()
+    found = [*_review_pins(fleet, pins)]
+    for cluster in clusters:
+        found.extend(_review_cluster(cluster))
+        found.extend(_review_config(fleet, pins, cluster, root))
+    return tuple(found)
+
+
+def show_findings(found: Sequence[Finding], console: Console, *, as_json: bool) -> None:
+    """Print one line per finding, or all as JSON."""
+    if as_json:
+        console.json([asdict(finding) for finding in found])
+        return
+    for finding in found:
+        console.data(finding.line)
+    if not found:
+        console.say("nothing to say: the fleet file, the pins and the configs are fine")
+
+
+def refuse_errors(found: Sequence[Finding]) -> None:
+    """Do nothing if there are only warnings.
+
+    Raises:
+        UsageError: there are errors.
+    """
+    errors = [finding for finding in found if finding.is_error]
+    if errors:
+        raise UsageError(
+            f"lint found {len(errors)} error{'s' if len(errors) != 1 else ''}",
+            next_step="mend what is listed above, then run: invoke fleet.lint",
+        )
+
+
+def _review_pins(fleet: Fleet, pins: Mapping[str, Pin]) -> Iterator[Finding]:
+    for family in fleet.images:
+        pin, where = pins.get(family), f"image {family}"
+        if pin is None:
+            yield _warning(where, "no LATEST yet; publish it: invoke cluster-docker")
+        elif not pin.digest:
+            text = f"LATEST is the bare tag {pin.tag}, which can be moved; publish to pin a digest"
+            yield _warning(where, text)
+    for family in sorted(set(pins) - set(fleet.images)):
+        yield _warning(f"image {family}", "is pinned, but the fleet file has no such image")
+
+
+def _review_cluster(cluster: Cluster) -> Iterator[Finding]:
+    if cluster.tag:
+        text = f"runs the fixed tag {cluster.tag} without a digest, which can be moved"
+        yield _warning(cluster.name, text)
+    kind = ACCELERATORS[cluster.accelerator]
+    twin = cluster.workers.get(kind.base)
+    base = cluster.workers.get("base")
+    capped = [one for one in (twin, base) if one and one.max_count < cluster.max_workers]
+    if kind.base in kind.slices and len(capped) == 1:
+        text = f"base and {kind.base} are the same slice; capping one leaves the other open"
+        yield _warning(cluster.name, text)
+
+
+def _review_config(
+    fleet: Fleet, pins: Mapping[str, Pin], cluster: Cluster, root: Path
+) -> Iterator[Finding]:
+    if not cluster.tag and cluster.image not in pins:
+        yield _warning(cluster.name, "its config is not checked: the image has no LATEST yet")
+        return
+    if cluster.region not in fleet.registries.hosts:
+        yield _warning(cluster.name, "its config is not checked: the sandbox is not up")
+        return
+    try:
+        texts = render_configs(fleet, pins, templates=root / TEMPLATES, clusters=[cluster])
+    except RayfleetError as error:
+        yield Finding(level="error", where=cluster.name, text=f"{error.what}: {error.why}")
+        return
+    for fault in check_config(texts[cluster.name]):
+        yield Finding(level="error", where=cluster.name, text=fault)
+
+
+def _warning(where: str, text: str) -> Finding:
+    return Finding(level="warning", where=where, text=text)

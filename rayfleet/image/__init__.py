@@ -1,0 +1,1 @@
+"""Build the cluster image and put it into every regional registry."""

@@ -1,0 +1,1 @@
+"""The layers of an image: out of the engine, compressed once, kept in a cache."""

@@ -1,0 +1,1 @@
+"""Move a digest between images and tags, and back."""

@@ -1,0 +1,1 @@
+"""Put an image into every region and pin it."""

@@ -1,0 +1,266 @@
+"""The jobs of one cluster, over the REST API of its head (Ray 2.60, /api/jobs/)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from rayfleet.errors import ToolFailed, Unreachable
+from rayfleet.job.dashboard import READ_ATTEMPTS, Answer, Dashboard, retried
+from rayfleet.job.model import Job, JobExists, JobLost, JobRequest, UnknownJob, parse_job
+from rayfleet.waiting import Clock, DeadlineExceeded, SystemClock
+
+if TYPE_CHECKING:
+    from urllib3 import HTTPConnectionPool
+
+    from rayfleet.job.package import Package
+
+AGENT_SECONDS = 90.0
+"""How long a new head may take until its agent accepts jobs."""
+
+_NO_AGENT = "No available agent to submit job"
+_LATEST = datetime.max.replace(tzinfo=UTC)
+
+
+class _NotReady(Unreachable):
+    """The head answers but accepts no jobs yet."""
+
+
+class LogPosition:
+    """Which part of a job's growing log has been handed on.
+
+    ``contact`` is the clock's time of the last answer, None before the first.
+    """
+
+    def __init__(self) -> None:
+        self.contact: float | None = None
+        self._characters = 0
+
+    @property
+    def known(self) -> bool:
+        """True when the head has told of the job."""
+        return self.contact is not None
+
+    def unread(self, text: str | None, *, complete: bool) -> Iterator[str]:
+        """The lines after those already given; an unfinished last one only when complete."""
+        if text is None:
+            return
+        if len(text) < self._characters:
+            self._characters = 0
+        end = len(text) if complete else text.rfind("\n") + 1
+        fresh = text[self._characters : end]
+        self._characters = max(self._characters, end)
+        if fresh:
+            yield from fresh.removesuffix("\n").split("\n")
+
+
+class JobClient:
+    """Submit, list and follow jobs of ``cluster``.
+
+    ``http`` leads to the dashboard's port on the head, ``token`` is Ray's authentication
+    token (None: the cluster has no authentication). All methods raise
+    :class:`~rayfleet.errors.Unreachable` when the head does not answer,
+    :class:`~rayfleet.job.dashboard.Unauthorized` when it refuses the token, and
+    :class:`~rayfleet.errors.ToolFailed` with the last line of what it said otherwise.
+    """
+
+    def __init__(
+        self,
+        http: HTTPConnectionPool,
+        *,
+        cluster: str,
+        token: str | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.cluster = cluster
+        self._dashboard = Dashboard(http, cluster=cluster, token=token)
+        self._clock = clock or SystemClock()
+
+    def __repr__(self) -> str:
+        return f"JobClient(cluster={self.cluster!r})"
+
+    def upload(self, package: Package) -> bool:
+        """Bring ``package`` to the head before any job names it; False if it was there.
+
+        A job submitted earlier than its package fails, and Ray then refuses the same
+        runtime environment for ten minutes more, so the head is asked again at the end.
+        """
+        path = f"/api/packages/gcs/{package.name}"
+        if self._has_package(path):
+            return False
+        with package.path.open("rb") as stream:
+            answer = self._dashboard.put(path, stream, size=package.size)
+        if not answer.ok:
+            raise self._dashboard.refusal(answer, f"upload {package.name}")
+        if not self._has_package(path):
+            raise ToolFailed(f"{self.cluster}: the head took {package.name} and lost it")
+        return True
+
+    def submit(self, request: JobRequest) -> str:
+        """Submit ``request`` and return its submission id; the same request runs only once.
+
+        Sent again when the answer got lost, and for up to 90 s while the head has no agent.
+
+        Raises:
+            JobExists: another job has the id.
+            Unreachable: no answer; the message tells how to see whether the job runs.
+        """
+        try:
+            return retried(
+                lambda: retried(lambda: self._post(request), attempts=READ_ATTEMPTS),
+                attempts=25,
+                on=_NotReady,
+                seconds=AGENT_SECONDS,
+            )
+        except _NotReady:
+            raise
+        except Unreachable as error:
+            raise Unreachable(
+                f"{self.cluster}: no answer whether it runs {request.submission_id}",
+                why=error.why,
+                next_step=f"invoke jobs.logs --cluster {self.cluster} {request.submission_id}",
+            ) from error
+
+    def list(self) -> tuple[Job, ...]:
+        """All jobs that the head remembers, oldest first."""
+        answer = self._dashboard.get("/api/jobs/")
+        rows = self._read(answer, "list the jobs")
+        if not isinstance(rows, list):
+            raise ToolFailed(f"{self.cluster}: the jobs API answered with no list")
+        jobs = [parse_job(row) for row in rows]
+        return tuple(sorted(jobs, key=lambda job: (job.start or _LATEST, job.name)))
+
+    def running(self) -> tuple[Job, ...]:
+        """The jobs that have not ended, drivers among them: a restart would kill these."""
+        return tuple(job for job in self.list() if not job.ended)
+
+    def get(self, job_id: str) -> Job:
+        """The job of that submission id or job id.
+
+        Raises:
+            UnknownJob: the head knows no such job.
+        """
+        answer = self._dashboard.get(f"/api/jobs/{_quoted(job_id)}")
+        self._must_know(answer, job_id)
+        return parse_job(self._read(answer, f"look up {job_id}"))
+
+    def logs(self, job_id: str) -> str:
+        """All that the job's entrypoint has printed so far.
+
+        Raises:
+            UnknownJob: the head knows no such job.
+            ToolFailed: it is a DRIVER, which has no log here, or the log is not UTF-8.
+        """
+        answer = self._dashboard.get(f"/api/jobs/{_quoted(job_id)}/logs")
+        self._must_know(answer, job_id)
+        document = self._read(answer, f"read the log of {job_id}")
+        if not isinstance(document, dict) or not isinstance(document.get("logs"), str):
+            raise ToolFailed(f"{self.cluster}: the jobs API answered with no log")
+        return str(document["logs"])
+
+    def follow(
+        self,
+        job_id: str,
+        *,
+        timeout: float,
+        interval: float = 1.0,
+        position: LogPosition | None = None,
+        notice: Callable[[str], None] = lambda text: None,
+    ) -> Iterator[str]:
+        """Yield each line of the job's log once, until the job has ended.
+
+        ``timeout`` and ``interval`` are seconds. The API has only whole logs, so the pauses
+        grow with the time that a read takes. A log that the head cannot read does not hide
+        how the job ends: ``notice`` hears of it and the job is watched on. A ``position`` of
+        an earlier call goes on where that one broke off.
+
+        Raises:
+            UnknownJob: there is no such job.
+            JobLost: the head had the job and has it no more.
+            DeadlineExceeded: the job still runs after ``timeout``.
+        """
+        deadline = self._clock.monotonic() + timeout
+        position = position or LogPosition()
+        while True:
+            began = self._clock.monotonic()
+            job = self._still_there(job_id) if position.known else self.get(job_id)
+            yield from position.unread(self._log_if_readable(job, notice), complete=job.ended)
+            if job.ended:
+                return
+            now = position.contact = self._clock.monotonic()
+            if now >= deadline:
+                raise self._too_late(job, timeout)
+            self._clock.sleep(max(interval, 5 * (now - began)))
+
+    def _post(self, request: JobRequest) -> str:
+        answer = self._dashboard.post("/api/jobs/", request.document())
+        if answer.ok:
+            return request.submission_id
+        if _NO_AGENT in answer.text:
+            raise _NotReady(f"{self.cluster}: the head accepts no jobs yet", why=answer.reason)
+        if f"{request.submission_id} already exists" not in answer.text:
+            raise self._dashboard.refusal(answer, "submit the job")
+        there = self.get(request.submission_id)
+        if (there.entrypoint, there.metadata) != (request.entrypoint, request.metadata):
+            raise JobExists(
+                f"{self.cluster} has another job of the id {request.submission_id}",
+                why=f"it runs: {there.entrypoint}",
+            )
+        return request.submission_id
+
+    def _has_package(self, path: str) -> bool:
+        # Asking also keeps the package from being collected for ten minutes.
+        answer = self._dashboard.get(path)
+        if answer.status not in {200, 404}:
+            raise self._dashboard.refusal(answer, "ask for a package")
+        return answer.ok
+
+    def _must_know(self, answer: Answer, job_id: str) -> None:
+        if answer.status == 404 and "does not exist" in answer.text:
+            raise UnknownJob(
+                f"{self.cluster} knows no job {job_id}",
+                next_step=f"invoke jobs.list --cluster {self.cluster}",
+            )
+
+    def _read(self, answer: Answer, doing: str) -> object:
+        if not answer.ok:
+            raise self._dashboard.refusal(answer, doing)
+        return answer.json()
+
+    def _log_if_readable(self, job: Job, notice: Callable[[str], None]) -> str | None:
+        try:
+            return self.logs(job.name)
+        except UnknownJob as error:
+            raise self._lost(job.name) from error
+        except ToolFailed as error:
+            # A character that is half written is one cause; it heals itself.
+            if job.ended:
+                notice(str(error))
+            return None
+
+    def _still_there(self, job_id: str) -> Job:
+        try:
+            return self.get(job_id)
+        except UnknownJob as error:
+            raise self._lost(job_id) from error
+
+    def _lost(self, job_id: str) -> JobLost:
+        return JobLost(
+            f"{self.cluster} has lost the job {job_id}",
+            why="its head was restarted or replaced while the job ran",
+            next_step="submit it again; an idempotent job goes on where it was",
+        )
+
+    def _too_late(self, job: Job, timeout: float) -> DeadlineExceeded:
+        return DeadlineExceeded(
+            f"{self.cluster}: {job.name} has not ended within {timeout:.0f} s",
+            why=f"it is {job.status}; it was left running",
+            next_step=f"invoke jobs.logs --cluster {self.cluster} {job.name} --follow",
+        )
+
+
+def _quoted(job_id: str) -> str:
+    from urllib.parse import quote
+
+    return quote(job_id, safe="")

@@ -1,0 +1,170 @@
+"""Jobs as frozen values: what is asked of a cluster, and what it says about a job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from rayfleet.errors import RayfleetError, ToolFailed, Unreachable, UsageError
+
+
+class JobStatus(StrEnum):
+    """Ray's own states of a job."""
+
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    STOPPED = "STOPPED"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+
+    @property
+    def ended(self) -> bool:
+        """True when the state cannot change any more."""
+        return self not in {JobStatus.PENDING, JobStatus.RUNNING}
+
+
+class JobKind(StrEnum):
+    """SUBMISSION came through the jobs API; DRIVER is a script that connected by itself."""
+
+    SUBMISSION = "SUBMISSION"
+    DRIVER = "DRIVER"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRequest:
+    """One job to submit.
+
+    ``submission_id`` is chosen by us, so that the same request sent twice is one job.
+    ``package`` is the file name of an uploaded working directory (``_ray_pkg_….zip``), or
+    empty. ``num_cpus`` is reserved for the entrypoint itself; with 0 it runs on the head.
+    """
+
+    submission_id: str
+    entrypoint: str
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    env_vars: Mapping[str, str] = field(default_factory=dict, repr=False)
+    package: str = ""
+    num_cpus: float = 0.0
+
+    def document(self) -> dict[str, object]:
+        """The body of ``POST /api/jobs/`` (Ray 2.60, JobSubmitRequest)."""
+        runtime_env: dict[str, object] = {}
+        if self.env_vars:
+            runtime_env["env_vars"] = dict(self.env_vars)
+        if self.package:
+            runtime_env["working_dir"] = f"gcs://{self.package}"
+        return {
+            "entrypoint": self.entrypoint,
+            "submission_id": self.submission_id,
+            "runtime_env": runtime_env,
+            "metadata": dict(self.metadata),
+            "entrypoint_num_cpus": self.num_cpus,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What a cluster says about one job.
+
+    ``submission_id`` is empty for a DRIVER; ``job_id`` is empty until the job's driver has
+    connected. ``exit_code`` is the entrypoint's, once it has ended.
+    """
+
+    submission_id: str
+    job_id: str
+    kind: JobKind
+    status: JobStatus
+    entrypoint: str
+    start: datetime | None = None
+    end: datetime | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    message: str = ""
+    error_type: str = ""
+    exit_code: int | None = None
+
+    @property
+    def name(self) -> str:
+        """What to call the job in a command: the submission id, or the driver's job id."""
+        return self.submission_id or self.job_id
+
+    @property
+    def ended(self) -> bool:
+        """True when the job cannot change any more."""
+        return self.status.ended
+
+    def document(self) -> dict[str, object]:
+        """The job as ``--json`` prints it; times are ISO 8601 UTC or null."""
+        return {
+            "submission_id": self.submission_id,
+            "job_id": self.job_id,
+            "kind": self.kind.value,
+            "status": self.status.value,
+            "entrypoint": self.entrypoint,
+            "start": self.start.isoformat() if self.start else None,
+            "end": self.end.isoformat() if self.end else None,
+            "metadata": dict(self.metadata),
+            "message": self.message,
+            "error_type": self.error_type,
+            "exit_code": self.exit_code,
+        }
+
+
+class UnknownJob(UsageError):
+    """The cluster knows no job of that id."""
+
+
+class JobExists(UsageError):
+    """Another job has the submission id already."""
+
+
+class JobFailed(RayfleetError):
+    """The job ran and ended as FAILED."""
+
+    exit_code = 2
+
+
+class JobStopped(RayfleetError):
+    """Somebody stopped the job."""
+
+    exit_code = 3
+
+
+class JobLost(Unreachable):
+    """The cluster has forgotten a job that it had: its head was replaced or restarted."""
+
+
+def parse_job(row: object) -> Job:
+    """Read one JobDetails of Ray's jobs API (2.60); what it holds of secrets is left out.
+
+    Raises:
+        ToolFailed: the row is not a job.
+    """
+    if not isinstance(row, Mapping):
+        raise ToolFailed("the jobs API answered with something that is no job")
+    metadata = row.get("metadata") or {}
+    code = row.get("driver_exit_code")
+    try:
+        return Job(
+            submission_id=str(row.get("submission_id") or ""),
+            job_id=str(row.get("job_id") or ""),
+            kind=JobKind(row["type"]),
+            status=JobStatus(row["status"]),
+            entrypoint=str(row["entrypoint"]),
+            start=_moment(row.get("start_time")),
+            end=_moment(row.get("end_time")),
+            metadata={str(key): str(value) for key, value in metadata.items()},
+            message=str(row.get("message") or ""),
+            error_type=str(row.get("error_type") or ""),
+            exit_code=int(code) if code is not None else None,
+        )
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        raise ToolFailed("cannot read a job of the jobs API", why=repr(error)) from error
+
+
+def _moment(milliseconds: object) -> datetime | None:
+    # A DRIVER that still runs has end_time 0.
+    if not isinstance(milliseconds, int) or milliseconds <= 0:
+        return None
+    return datetime.fromtimestamp(milliseconds / 1000, tz=UTC)

@@ -1,0 +1,1 @@
+"""Follow logs of many heads."""

@@ -1,0 +1,56 @@
+"""Where things are: the project's root, its fleet file, its state folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rayfleet.errors import UsageError
+
+DEFAULT_FLEET = "infra/sandbox.yaml"
+DEFAULT_STATE = ".rayfleet"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Project:
+    """The folders of one checkout.
+
+    ``root`` is the folder that holds tasks.py; ``fleet_file`` is what people edit; ``state``
+    is ours: caches, the sandbox, logs of tools, locks. Both may lie outside ``root``.
+    """
+
+    root: Path
+    fleet_file: Path
+    state: Path
+
+    def logs(self, name: str) -> Path:
+        """The file that keeps the whole output of the tool run called ``name``."""
+        return self.state / "logs" / f"{name}.log"
+
+    def shown(self, path: Path) -> str:
+        """``path`` as an operator would type it: relative to the root when inside it."""
+        return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else str(path)
+
+
+def find_project(start: Path, *, fleet: str = DEFAULT_FLEET, state: str = DEFAULT_STATE) -> Project:
+    """Find the project that ``start`` lies in: the nearest folder upwards with a tasks.py.
+
+    ``fleet`` and ``state`` are taken relative to it, or absolute.
+
+    Raises:
+        UsageError: there is no tasks.py upwards, or no fleet file.
+    """
+    start = start.resolve()
+    for folder in (start, *start.parents):
+        if (folder / "tasks.py").is_file():
+            break
+    else:
+        raise UsageError(f"{start} is in no project", why="there is no tasks.py upwards from it")
+    fleet_file = folder / Path(fleet).expanduser()
+    if not fleet_file.is_file():
+        raise UsageError(
+            f"no fleet file {fleet_file}",
+            why="the configuration key 'fleet' (invoke.yaml, INVOKE_FLEET) names it",
+            next_step="INVOKE_FLEET=infra/sandbox.yaml invoke status",
+        )
+    return Project(root=folder, fleet_file=fleet_file, state=folder / Path(state).expanduser())

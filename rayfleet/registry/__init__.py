@@ -1,0 +1,1 @@
+"""The regional repositories and what they keep."""

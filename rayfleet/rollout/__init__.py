@@ -1,0 +1,1 @@
+"""Change many clusters in order."""

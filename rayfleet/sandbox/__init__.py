@@ -1,0 +1,1 @@
+"""A small cloud on the local Docker engine."""

@@ -1,0 +1,39 @@
+"""The tasks, as one collection: ``from rayfleet.tasks import ns``.
+
+Another repository adds them to its own with ``ns.add_collection(rayfleet.tasks.ns, "fleet")``.
+Only thin wrappers live here; everything else is free of Invoke.
+"""
+
+from __future__ import annotations
+
+from invoke.collection import Collection
+
+from rayfleet.project import DEFAULT_FLEET, DEFAULT_STATE
+from rayfleet.tasks import cluster, doctor, fleet, image, job, log, registry, release, sandbox
+
+ns = Collection(
+    image.cluster_docker,
+    cluster.start,
+    cluster.stop,
+    cluster.restart,
+    cluster.status,
+    doctor.doctor,
+    fleet.update_configs,
+    log.tail_logs,
+    release.release,
+    fleet=Collection(fleet.lint, fleet.list_clusters),
+    image=Collection(
+        image.build, image.publish, image.promote, image.rollback, image.history, image.inspect
+    ),
+    registry=Collection(registry.cleanup, registry.show),
+    jobs=Collection(job.submit, job.list_jobs, job.logs),
+    sandbox=Collection(sandbox.up, sandbox.down, sandbox.status, sandbox.preempt),
+)
+ns.configure(
+    {
+        "fleet": DEFAULT_FLEET,
+        "state": DEFAULT_STATE,
+        # Invoke would read our stdin for its children, and dies of it under CI.
+        "run": {"in_stream": False},
+    }
+)

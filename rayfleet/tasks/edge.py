@@ -1,0 +1,64 @@
+"""From Invoke's configuration to plain values: the only place that reads the context."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rayfleet.console import Console
+from rayfleet.project import Project, find_project
+
+if TYPE_CHECKING:
+    from invoke.context import Context
+
+    from rayfleet.fleet.model import Cluster, Fleet
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What every task starts from."""
+
+    project: Project
+    console: Console
+
+    def fleet(self, *, look: bool = True) -> Fleet:
+        """Load the fleet file; ``look=False`` does not look for a sandbox that is up.
+
+        Raises:
+            FleetFileError: it has mistakes; all are listed.
+        """
+        from rayfleet.fleet.load import load_fleet
+
+        project = self.project
+        return load_fleet(project.fleet_file, root=project.root, state=project.state, look=look)
+
+
+def open_session(context: Context) -> Session:
+    """The session of this run, from where the operator stands."""
+    config = context.config
+    project = find_project(Path.cwd(), fleet=str(config.fleet), state=str(config.state))
+    return Session(project=project, console=Console())
+
+
+def chosen(fleet: Fleet, names: list[str], *, every: bool) -> tuple[Cluster, ...]:
+    """The clusters that ``--cluster`` (repeatable, globs) or ``--all`` name, in fleet order.
+
+    Raises:
+        UnknownCluster: a name or glob matches nothing.
+        UsageError: neither or both were given.
+    """
+    from rayfleet.fleet.select import select_clusters
+
+    return select_clusters(fleet, names, every=every)
+
+
+def one_cluster(fleet: Fleet, name: str) -> Cluster:
+    """The one cluster called ``name``.
+
+    Raises:
+        UnknownCluster: there is none.
+    """
+    from rayfleet.fleet.select import select_clusters
+
+    return select_clusters(fleet, [name], every=False)[0]

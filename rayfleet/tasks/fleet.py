@@ -1,0 +1,67 @@
+"""``invoke update-configs`` and ``invoke fleet.*``: the fleet file and what comes of it."""
+
+from __future__ import annotations
+
+from invoke.context import Context
+from invoke.tasks import task
+
+from rayfleet.tasks.edge import chosen, open_session
+
+
+@task(
+    name="update-configs",
+    auto_shortflags=False,
+    iterable=["cluster"],
+    help={
+        "check": "Change nothing; exit 4 if a file differs from the fleet (for CI).",
+        "diff": "Change nothing; show the differences and what each costs a running cluster.",
+        "cluster": "Only this cluster's config; repeat it, globs are fine (default: all).",
+        "allow-identity-change": "Write a config even if its cluster gets a new identity.",
+    },
+)
+def update_configs(
+    context: Context,
+    cluster: list[str],
+    check: bool = False,
+    diff: bool = False,
+    allow_identity_change: bool = False,
+) -> None:
+    """Generate the Ray cluster configs from the fleet file."""
+    from rayfleet.fleet import configs
+
+    session = open_session(context)
+    fleet, console = session.fleet(), session.console
+    only = chosen(fleet, cluster, every=False) if cluster else None
+    update = configs.plan_update(fleet, root=session.project.root, clusters=only)
+    update.show(console, diff=diff)
+    if check:
+        update.refuse_drift()
+    elif not diff:
+        configs.apply_update(update, console, allow_identity_change=allow_identity_change)
+
+
+@task(
+    auto_shortflags=False,
+    help={"json": "Print the findings as JSON."},
+)
+def lint(context: Context, json: bool = False) -> None:
+    """Check the fleet file, the pins and the configs."""
+    from rayfleet.fleet import review
+
+    session = open_session(context)
+    found = review.review_fleet(session.fleet(), root=session.project.root)
+    review.show_findings(found, session.console, as_json=json)
+    review.refuse_errors(found)
+
+
+@task(
+    name="list",
+    auto_shortflags=False,
+    help={"json": "Print the clusters as JSON."},
+)
+def list_clusters(context: Context, json: bool = False) -> None:
+    """List the clusters of the fleet."""
+    from rayfleet.fleet import overview
+
+    session = open_session(context)
+    overview.show_rows(overview.overview(session.fleet()), session.console, as_json=json)

@@ -1,0 +1,1 @@
+"""The parts of scripts/bench/publish.py: rayfleet's publishing against what people use today."""

@@ -1,0 +1,3 @@
+"""The fleet's tasks; `invoke --list` shows them."""
+
+from rayfleet.tasks import ns

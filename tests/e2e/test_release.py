@@ -1,0 +1,128 @@
+"""A release as its operator sees it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+from pathlib import Path
+
+from rayfleet.fleet.pins import read_pins
+from rayfleet.waiting import wait_until
+from scripts.jobs import source_statistics
+from tests.e2e.conftest import ALLOW
+from tests.support.sandbox import SandboxCli
+
+CLUSTERS = {"us-central2-staging", "us-central2", "europe-west4", "us-east5"}
+
+
+def test_every_cluster_runs_the_digest_that_was_published(released: SandboxCli) -> None:
+    seen = released.status()
+    assert set(seen) == CLUSTERS
+    pinned = read_pins(_pin_file(released))["cluster"].digest
+    for entry in seen.values():
+        assert entry["state"] == "healthy", entry
+        assert entry["image_digest"] == pinned
+        assert entry["runs_pinned_image"]
+        assert entry["config_current"]
+        assert entry["ray_version"] == importlib.metadata.version("ray")
+        assert entry["workers"]["joined"] >= entry["workers"]["minimum"] == 1
+
+
+def test_second_release_with_nothing_changed_touches_no_cluster(released: SandboxCli) -> None:
+    heads = {name: entry["head"] for name, entry in released.status().items()}
+    done = released("release", "--yes", ALLOW, "--json").must().json()
+    assert done["clusters"] == dict.fromkeys(done["clusters"], "nothing")
+    assert set(done["clusters"]) == CLUSTERS
+    assert not done["pinned"]
+    assert {name: entry["head"] for name, entry in released.status().items()} == heads
+
+
+def test_release_plan_shows_all_steps_and_changes_nothing(released: SandboxCli) -> None:
+    before = _pins(released)
+    plan = released("release", "--dry-run", "--json").must().json()
+    assert {target["cluster"] for target in plan["clusters"]} == CLUSTERS
+    assert set(plan["image"]["tags"]) >= {"latest"}
+    assert _pins(released) == before
+
+
+def test_policies_are_on_every_region(released: SandboxCli) -> None:
+    shown = released("registry.show", "--json").must().out
+    for region in ("us-central2", "europe-west4", "us-east5"):
+        assert region in shown
+    assert shown.count("delete-older-than-30d") >= 3
+    assert shown.count("keep-16") >= 3
+
+
+def test_logs_of_all_heads_come_prefixed(released: SandboxCli) -> None:
+    lines = released("tail-logs", "--no-follow", "--tail", "3").must().out.splitlines()
+    assert {line.partition("|")[0].strip() for line in lines} == CLUSTERS
+    grepped = (
+        released(
+            "tail-logs",
+            "--no-follow",
+            "--cluster",
+            "us-east5",
+            "--tail",
+            "500",
+            "--grep",
+            "Adding 1 node",
+        )
+        .must()
+        .out
+    )
+    assert grepped.splitlines()
+    assert all("Adding 1 node" in line for line in grepped.splitlines())
+
+
+def test_batch_job_counts_what_a_serial_computation_counts(released: SandboxCli) -> None:
+    output = "/bucket/e2e-statistics"
+    command = f"python source_statistics.py --package ray --limit 60 --output {output}"
+    submit = ("jobs.submit", "--cluster", "us-east5", "--working-dir", "scripts/jobs", command)
+    first = _last_json(released(*submit).must().out)
+    expected = _serially(60)
+    assert {key: first[key] for key in expected} == expected
+    assert (first["done"], first["skipped"], first["failed"]) == (60, 0, 0)
+    second = _last_json(released(*submit).must().out)
+    assert (second["done"], second["skipped"]) == (0, 60)
+    assert {key: second[key] for key in expected} == expected
+    jobs = released("jobs.list", "--cluster", "us-east5", "--json").must().out
+    assert jobs.count("SUCCEEDED") >= 2
+
+
+def test_preempted_worker_is_replaced_by_the_autoscaler(released: SandboxCli) -> None:
+    (before,) = released.vms("europe-west4", "worker")
+    released("sandbox.preempt", "--cluster", "europe-west4").must()
+    assert before.name not in {row.name for row in released.vms("europe-west4", "worker")}
+
+    def replaced() -> bool:
+        entry = released.status()["europe-west4"]
+        names = {row.name for row in released.vms("europe-west4", "worker")}
+        return entry["state"] == "healthy" and bool(names - {before.name})
+
+    wait_until(replaced, what="a new worker", timeout=180, interval=3)
+
+
+def _serially(limit: int) -> dict[str, int]:
+    """What the job must count: the same version of Ray is installed here, from one lock."""
+    folder = source_statistics.package_folder("ray")
+    files = source_statistics.source_files(folder, limit)
+    texts = [(folder / file).read_bytes() for file in files]
+    return {
+        "files": len(texts),
+        "lines": sum(text.count(b"\n") for text in texts),
+        "words": sum(len(text.split()) for text in texts),
+        "bytes": sum(len(text) for text in texts),
+    }
+
+
+def _last_json(text: str) -> dict[str, int]:
+    lines = [line for line in text.splitlines() if line.strip().startswith("{")]
+    return dict(json.loads(lines[-1]))
+
+
+def _pins(cli: SandboxCli) -> str:
+    return _pin_file(cli).read_text()
+
+
+def _pin_file(cli: SandboxCli) -> Path:
+    return cli.state / "sandbox" / "images.lock.yaml"

@@ -1,0 +1,27 @@
+"""One Ray head for all tests of this folder: it takes seconds to start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from rayfleet.job.client import JobClient
+from tests.support.ray_head import LocalRayHead
+
+
+@pytest.fixture(scope="session")
+def ray_head() -> Iterator[LocalRayHead]:
+    """A Ray head without authentication."""
+    head = LocalRayHead()
+    try:
+        head.start()
+        yield head
+    finally:
+        head.stop()
+
+
+@pytest.fixture
+def jobs(ray_head: LocalRayHead) -> JobClient:
+    """A client of the head's jobs."""
+    return ray_head.jobs()

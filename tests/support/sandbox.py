@@ -1,0 +1,103 @@
+"""A sandbox of the tests' own, driven as an operator drives it: by the invoke command."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rayfleet.sandbox.engine import Engine, Row, engine_url
+from rayfleet.sandbox.place import Place
+
+ROOT = Path(__file__).resolve().parents[2]
+INVOKE = Path(sys.executable).with_name("invoke")
+TIMEOUT = 600
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A command that ended."""
+
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    def must(self) -> Ran:
+        assert self.code == 0, f"exit {self.code}\n{self.err}\n{self.out}"
+        return self
+
+
+@dataclass
+class SandboxCli:
+    """``invoke`` in a checkout (default: this one) with a state folder of its own."""
+
+    state: Path
+    root: Path = ROOT
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def __call__(self, *argv: str, timeout: float = TIMEOUT, **environment: str) -> Ran:
+        done = subprocess.run(
+            [INVOKE, *argv],
+            cwd=self.root,
+            env=self._env() | environment,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+        assert "Traceback" not in done.stderr, done.stderr
+        return Ran(done.returncode, done.stdout, done.stderr)
+
+    def kill_when(self, argv: list[str], seen: Callable[[str], bool], **environment: str) -> None:
+        """Start a task and SIGKILL it and its children at the first line that ``seen`` wants."""
+        process = subprocess.Popen(
+            [INVOKE, *argv],
+            cwd=self.root,
+            env=self._env() | environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert process.stderr is not None
+        for line in process.stderr:
+            if seen(line):
+                break
+        else:
+            raise AssertionError(f"{argv} ended before the moment to kill it")
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(timeout=30)
+        process.stderr.close()
+
+    @property
+    def place(self) -> Place:
+        return Place(self.state / "sandbox")
+
+    @property
+    def engine(self) -> Engine:
+        return Engine(url=engine_url(), sandbox=self.place.id)
+
+    def vms(self, cluster: str, role: str) -> list[Row]:
+        rows = self.engine.rows()
+        return [row for row in rows if (row.cluster, row.role) == (cluster, role)]
+
+    def status(self) -> dict[str, dict[str, Any]]:
+        clusters = self("status", "--json").must().json()["clusters"]
+        return {entry["cluster"]: entry for entry in clusters}
+
+    def _env(self) -> dict[str, str]:
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith("INVOKE_")}
+        return (
+            inherited
+            | {"INVOKE_STATE": str(self.state), "INVOKE_FLEET": "infra/sandbox.yaml"}
+            | self.environment
+        )

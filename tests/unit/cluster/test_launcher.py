@@ -1,0 +1,44 @@
+"""What Ray's launcher may see, and what a generated config says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rayfleet.cluster.config import read_launch_config
+from rayfleet.cluster.launcher import launch_environment
+from rayfleet.errors import UsageError
+from rayfleet.fleet.load import load_fleet
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_the_operators_ray_address_never_reaches_ray() -> None:
+    operators = {"RAY_ADDRESS": "ray://prod:10001", "RAY_API_SERVER_ADDRESS": "x", "HOME": "/h"}
+    seen = launch_environment(operators, Path("/private"))
+    assert not {"RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"} & set(seen)
+    assert seen["HOME"] == "/h"
+    assert seen["TMPDIR"] == "/private"
+
+
+def test_the_committed_production_configs_can_be_launched_from() -> None:
+    fleet = load_fleet(ROOT / "infra" / "fleet.yaml", root=ROOT, state=Path("/nowhere"))
+    config = read_launch_config(fleet, fleet.clusters["us-east5"])
+    assert config.identity == "marin-us-east5"
+    assert config.image.startswith("us-east5-docker.pkg.dev/hai-gcp-models/marin/marin_cluster:")
+    assert config.min_workers == {"tpu_slice_v6e_128": 8}
+    assert config.provider["availability_zone"] == "us-east5-b"
+    assert len(config.hash) == 64
+
+
+def test_a_config_that_is_missing_or_no_config_is_a_clear_error(tmp_path: Path) -> None:
+    fleet = load_fleet(ROOT / "infra" / "sandbox.yaml", root=ROOT, state=tmp_path)
+    cluster = fleet.clusters["us-east5"]
+    with pytest.raises(UsageError, match="no generated config"):
+        read_launch_config(fleet, cluster)
+    path = fleet.config_path(cluster)
+    path.parent.mkdir(parents=True)
+    path.write_text("just: text")
+    with pytest.raises(UsageError, match="is no cluster config"):
+        read_launch_config(fleet, cluster)

@@ -1,0 +1,202 @@
+"""Rendered configs: the facts that they carry, and that Ray takes them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rayfleet.errors import PrerequisiteMissing, ToolFailed, UsageError
+from rayfleet.fleet.configs import plan_update
+from rayfleet.fleet.load import load_fleet
+from rayfleet.fleet.model import Fleet, Pin
+from rayfleet.fleet.render import check_config, checked_configs, render_configs
+from rayfleet.process import run
+from tests.unit.fleet.conftest import REPOSITORY, SANDBOX_EDITS, Place
+
+DIGEST = f"sha256:{'a' * 64}"
+PINS = {"cluster": Pin(tag="20260101", digest=DIGEST)}
+
+
+@pytest.fixture(scope="module")
+def production() -> Fleet:
+    """The fleet that ships."""
+    return load_fleet(
+        REPOSITORY / "infra" / "fleet.yaml", root=REPOSITORY, state=REPOSITORY / "no-state"
+    )
+
+
+def committed(fleet: Fleet, name: str) -> dict[str, Any]:
+    loaded = yaml.safe_load(fleet.config_path(fleet.clusters[name]).read_text())
+    assert isinstance(loaded, dict)
+    return loaded
+
+
+def test_the_committed_configs_are_what_the_fleet_file_says(production: Fleet) -> None:
+    update = plan_update(production, root=REPOSITORY)
+    assert update.lines == ()
+    assert len(update.files) == 17
+
+
+def test_every_committed_config_passes_rays_own_validation(production: Fleet) -> None:
+    from ray.autoscaler._private.util import prepare_config, validate_config
+
+    for cluster in production.clusters.values():
+        config = committed(production, cluster.name)
+        prepared = prepare_config(config)
+        validate_config(prepared)
+        # Ray merges its defaults in; what we say must survive that.
+        for key in ("head_start_ray_commands", "worker_start_ray_commands"):
+            assert prepared[key] == config[key]
+        assert set(prepared["available_node_types"]) == set(config["available_node_types"])
+
+
+def test_the_minimums_are_those_of_production(production: Fleet) -> None:
+    minimums = {
+        name: {
+            key: one["min_workers"]
+            for key, one in committed(production, name)["available_node_types"].items()
+            if one["min_workers"]
+        }
+        for name in production.clusters
+    }
+    assert minimums["us-central1"] == {
+        "tpu_worker": 1,
+        "tpu_slice_v5p_8": 12,
+        "tpu_slice_v5p_16": 1,
+        "tpu_slice_v5p_32": 1,
+        "tpu_slice_v5p_64": 1,
+    }
+    assert minimums["us-east5"] == {"tpu_slice_v6e_128": 8}
+    assert minimums["eu-west4"] == {"tpu_worker": 4, "tpu_slice_v5e_128": 1}
+    assert minimums["big-run"] == {}
+
+
+def test_a_production_config_carries_the_facts_of_the_fleet(production: Fleet) -> None:
+    config = committed(production, "us-east1")
+    assert config["cluster_name"] == "marin-us-east1-d"
+    assert config["provider"] == {
+        "type": "gcp",
+        "region": "us-east1",
+        "availability_zone": "us-east1-d",
+        "project_id": "hai-gcp-models",
+    }
+    assert config["docker"]["image"].startswith(
+        "us-east1-docker.pkg.dev/hai-gcp-models/marin/marin_cluster:"
+    )
+    head = config["available_node_types"]["head_default"]
+    assert head["resources"] == {"CPU": 0, "head_node": 1}
+    assert head["node_config"]["machineType"] == "n2-standard-8"
+    assert config["available_node_types"]["tpu_slice_v6e_128"]["node_config"] == {
+        "acceleratorType": "v6e-128",
+        "runtimeVersion": "v2-alpha-tpuv6e",
+        "schedulingConfig": {"preemptible": True},
+    }
+    v5e = committed(production, "us-west4")["available_node_types"]["tpu_worker"]
+    assert v5e["node_config"]["acceleratorType"] == "v5litepod-4"
+    assert v5e["resources"] == {"CPU": 120, "TPU": 4}
+    serve = committed(production, "us-east5-b-vllm")
+    assert serve["available_node_types"]["tpu_worker"]["resources"] == {"CPU": 120, "TPU": 8}
+    assert serve["docker"]["image"].endswith("/marin_vllm:6e804a10")
+
+
+@pytest.mark.parametrize("name", ["us-central2-staging", "eu-west4-vllm"])
+def test_every_command_is_one_that_bash_can_read(production: Fleet, name: str) -> None:
+    config = committed(production, name)
+    commands = [text for key in config if key.endswith("_commands") for text in config[key]]
+    assert len(commands) > 15
+    checked = run(["bash", "-n", "-c", "\n".join(commands)], timeout=10)
+    assert checked.ok, checked.tail
+
+
+def test_a_node_copies_the_secrets_that_there_are(production: Fleet, tmp_path: Path) -> None:
+    home, secrets = tmp_path / "home", tmp_path / "secrets"
+    for folder in (home, secrets):
+        folder.mkdir()
+    for secret in ("RAY_AUTH_TOKEN", "RAY_CLUSTER_PUBLIC_KEY", "HF_TOKEN"):
+        (secrets / secret).write_text(f"the {secret}")
+    (secrets / "OPENAI_API_KEY").touch()
+    for command in committed(production, "us-east5")["setup_commands"]:
+        text = command.replace("/tmp", str(tmp_path)).replace("/run/cluster-secrets", str(secrets))
+        done = run(["bash", "-c", text], timeout=10, env={**os.environ, "HOME": str(home)})
+        assert done.ok, (command, done.tail)
+    found = {str(path.relative_to(home)): path for path in home.rglob("*") if path.is_file()}
+    assert sorted(found) == [
+        ".cache/huggingface/token",
+        ".ray/auth_token",
+        ".ssh/marin_ray_cluster.pub",
+    ]
+    assert found[".ray/auth_token"].read_text() == "the RAY_AUTH_TOKEN"
+    assert found[".ray/auth_token"].stat().st_mode & 0o777 == 0o600
+
+
+def test_auth_and_job_settings_reach_every_start_path(production: Fleet) -> None:
+    for cluster in production.clusters.values():
+        config = committed(production, cluster.name)
+        docker = config["docker"]
+        assert f"-e RAY_AUTH_MODE={cluster.auth.mode}" in docker["run_options"]
+        assert "-e RAY_JOB_STOP_WAIT_TIME_S=30" in docker["head_run_options"]
+        assert "-e RAY_JOB_START_TIMEOUT_SECONDS=3600" in docker["head_run_options"]
+        assert "--dashboard-host=127.0.0.1" in config["head_start_ray_commands"][-1]
+    staging = yaml.safe_dump(committed(production, "us-central2-staging"))
+    assert "RAY_AUTH_TOKEN_STAGING" in staging
+    assert "--secret=RAY_AUTH_TOKEN " not in staging
+
+
+def test_a_pin_becomes_a_reference_by_digest_and_a_fixed_tag_goes_before_it(place: Place) -> None:
+    configs = render_configs(place.load(), PINS, templates=place.root / "infra" / "templates")
+    images = {name: yaml.safe_load(text)["docker"]["image"] for name, text in configs.items()}
+    base = "docker.pkg.dev/my-project/marin/marin_cluster"
+    assert images["us-east5"] == f"us-east5-{base}:20260101@{DIGEST}"
+    assert images["us-west4"] == f"us-west4-{base}:20251209"
+
+
+def test_an_image_without_a_pin_names_the_command_that_publishes_it(place: Place) -> None:
+    with pytest.raises(UsageError, match=r"no LATEST yet(.|\n)*next: invoke cluster-docker"):
+        render_configs(place.load(), {}, templates=place.root / "infra" / "templates")
+
+
+def test_a_sandbox_is_rendered_only_while_it_is_up(place: Place) -> None:
+    place.edit(SANDBOX_EDITS)
+    templates = place.root / "infra" / "templates"
+    with pytest.raises(PrerequisiteMissing, match=r"next: invoke sandbox\.up"):
+        render_configs(place.load(), PINS, templates=templates)
+    place.sandbox_up()
+    configs = render_configs(place.load(), PINS, templates=templates)
+    worker = yaml.safe_load(configs["us-east5"])["available_node_types"]["worker"]
+    assert (worker["min_workers"], worker["max_workers"]) == (1, 4)
+    assert worker["resources"] == {"CPU": 1}
+    assert checked_configs(configs) == configs
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("{{ cluster.nothing }}", "has no attribute 'nothing'"),
+        ("{% if %}", "line 2: Expected an expression"),
+        ("{{ nothing | tojson }}", "not JSON serializable"),
+    ],
+)
+def test_a_wrong_template_is_one_clear_error(place: Place, line: str, expected: str) -> None:
+    template = place.root / "infra" / "templates" / "gcp.yaml.j2"
+    template.write_text(f"cluster_name: a\n{line}\n")
+    with pytest.raises(UsageError, match=r"template gcp\.yaml\.j2 cannot be rendered") as caught:
+        render_configs(place.load(), PINS, templates=template.parent)
+    assert expected in caught.value.why
+
+
+def test_text_from_the_fleet_file_cannot_break_out_of_its_scalar(place: Place) -> None:
+    place.edit({"name_prefix: marin-": "ssh: {user: 'a\"b: c # d', proxy_command: 'x && y: z'}"})
+    configs = render_configs(place.load(), PINS, templates=place.root / "infra" / "templates")
+    auth = yaml.safe_load(configs["us-east5"])["auth"]
+    assert auth == {"ssh_user": 'a"b: c # d', "ssh_proxy_command": "x && y: z"}
+
+
+def test_what_ray_cannot_work_with_is_refused_with_the_cluster_named(place: Place) -> None:
+    with pytest.raises(ToolFailed, match=r"us-east5: top level: 'provider' is a required property"):
+        checked_configs({"us-east5": "cluster_name: a\n"})
+    assert check_config("- a") == ["not a mapping"]
+    assert check_config("a: [")[0].startswith("not YAML")

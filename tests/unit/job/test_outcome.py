@@ -1,0 +1,115 @@
+"""How a job, or a list of jobs, ends for the one who asked."""
+
+from __future__ import annotations
+
+import io
+import json
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from rayfleet.console import Console
+from rayfleet.errors import PartialFailure, RayfleetError, Unreachable, UsageError
+from rayfleet.fleet.model import Auth, AuthMode
+from rayfleet.job.board import gather_board
+from rayfleet.job.client import JobClient
+from rayfleet.job.connection import auth_token
+from rayfleet.job.model import Job, JobLost, parse_job
+from rayfleet.job.run import raise_outcome, watch_job
+from tests.unit.job.canned import CUT, Canned, CannedPool, FakeClock, answer, row
+
+TOKEN = Auth(mode=AuthMode.TOKEN)
+
+
+def ask_down() -> tuple[Job, ...]:
+    raise Unreachable("b: no head")
+
+
+def ask_up() -> tuple[Job, ...]:
+    return (parse_job(row()),)
+
+
+@pytest.mark.parametrize(("status", "code"), [("FAILED", 2), ("STOPPED", 3)])
+def test_a_job_that_did_not_succeed_has_its_exit_code(status: str, code: int) -> None:
+    job = parse_job(row(status=status, error_type="JOB_ENTRYPOINT_COMMAND_ERROR"))
+    with pytest.raises(RayfleetError) as caught:
+        raise_outcome("c1", job)
+    assert caught.value.code == code
+    assert caught.value.next_step == "invoke jobs.logs --cluster c1 s1"
+
+
+def test_a_job_that_succeeded_is_no_error() -> None:
+    raise_outcome("c1", parse_job(row(status="SUCCEEDED")))
+
+
+def test_a_cluster_that_is_down_does_not_hide_the_others() -> None:
+    board = gather_board({"a": ask_up, "b": ask_down})
+    console = Console(out=io.StringIO(), err=io.StringIO())
+    board.show(console, as_json=True)
+    board.show(console, as_json=False)
+    printed, told = console.out.getvalue(), console.err.getvalue()  # type: ignore[attr-defined]
+    document, _ = json.JSONDecoder().raw_decode(printed)
+    assert [job["submission_id"] for job in document["clusters"]["a"]] == ["s1"]
+    assert document["unanswered"] == {"b": "b: no head"}
+    assert "me@here" in printed
+    assert "b: no head" in told
+    with pytest.raises(PartialFailure, match="no answer from b"):
+        board.raise_failures()
+
+
+def test_no_answer_at_all_is_unreachable() -> None:
+    with pytest.raises(Unreachable, match="no cluster answers: b"):
+        gather_board({"b": ask_down}).raise_failures()
+
+
+def watch(clock: FakeClock, *connections: list[Canned]) -> Console:
+    clients = [JobClient(CannedPool(answers), cluster="c1", clock=clock) for answers in connections]
+    console = Console(out=io.StringIO(), err=io.StringIO())
+    watch_job(
+        lambda: nullcontext(clients.pop(0)),
+        "s1",
+        console=console,
+        timeout=600,
+        as_json=False,
+        clock=clock,
+    )
+    return console
+
+
+def test_a_connection_that_breaks_loses_and_repeats_no_line() -> None:
+    done = answer(row(status="SUCCEEDED"))
+    console = watch(
+        FakeClock(),
+        [answer(row()), answer({"logs": "one\ntw"}), CUT, CUT, CUT],
+        [CUT, CUT, CUT],
+        [done, answer({"logs": "one\ntwo\n"})],
+        [done],
+    )
+    assert console.out.getvalue() == "one\ntwo\n"  # type: ignore[attr-defined]
+    assert console.err.getvalue().count("connecting again") == 2  # type: ignore[attr-defined]
+
+
+def test_a_head_that_comes_back_without_the_job_has_lost_it() -> None:
+    gone = Canned(status=404, text="Job s1 does not exist")
+    with pytest.raises(JobLost):
+        watch(FakeClock(), [answer(row()), answer({"logs": ""}), CUT, CUT, CUT], [gone])
+
+
+def test_a_head_that_stays_silent_is_given_up() -> None:
+    clock = FakeClock()
+    silent = [[CUT, CUT, CUT]] * 60
+    with pytest.raises(Unreachable, match="c1: the Ray dashboard does not answer"):
+        watch(clock, [answer(row()), answer({"logs": ""}), CUT, CUT, CUT], *silent)
+    assert 120 < clock.now < 130
+
+
+def test_the_token_is_looked_for_where_ray_looks(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("from-file\n")
+    named = {"RAY_AUTH_TOKEN_PATH": str(path)}
+    assert auth_token(TOKEN, named) == "from-file"
+    assert auth_token(TOKEN, named | {"RAY_AUTH_TOKEN": "from-env"}) == "from-env"
+    assert auth_token(Auth(mode=AuthMode.DISABLED), named) is None
+    with pytest.raises(UsageError, match="cannot read RAY_AUTH_TOKEN_PATH"):
+        auth_token(TOKEN, {"RAY_AUTH_TOKEN_PATH": str(tmp_path / "none")})

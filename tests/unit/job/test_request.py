@@ -1,0 +1,86 @@
+"""From the command line to a request."""
+
+from __future__ import annotations
+
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from rayfleet.errors import UsageError
+from rayfleet.job.request import (
+    Order,
+    new_submission_id,
+    parse_env,
+    parse_order,
+    recorded_command,
+)
+
+
+def order(**changes: object) -> Order:
+    given: dict[str, object] = {
+        "entrypoint": "python x.py",
+        "working_dir": "",
+        "env": [],
+        "num_cpus": "0",
+        "timeout": "60",
+        "argv": [],
+        "environ": {},
+    }
+    return parse_order(**(given | changes))  # type: ignore[arg-type]
+
+
+def test_a_variable_comes_from_the_argument_or_from_the_environment() -> None:
+    env = parse_env(["A=1=2", "B", "C="], {"B": "hunter2", "A": "9"})
+    assert env == {"A": "1=2", "B": "hunter2", "C": ""}
+
+
+@pytest.mark.parametrize("pair", ["UNSET", "=x", "1A=x", "s3cret word", "A B=s3cret"])
+def test_a_variable_that_makes_no_sense_is_refused_without_its_value(pair: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_env([pair], {})
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"entrypoint": " "},
+        {"num_cpus": "two"},
+        {"num_cpus": "-1"},
+        {"num_cpus": "nan"},
+        {"timeout": "0"},
+        {"timeout": "inf"},
+    ],
+)
+def test_bad_arguments_are_usage_errors(changes: dict[str, object]) -> None:
+    with pytest.raises(UsageError):
+        order(**changes)
+
+
+def test_ids_are_fit_for_paths_and_never_equal() -> None:
+    now = datetime(2026, 2, 3, 4, 5, 6, tzinfo=UTC)
+    first, second = (new_submission_id("Jürgen O/Neil", now) for _ in range(2))
+    assert first.startswith("rayfleet-j-rgen-o-neil-20260203T040506Z-")
+    assert first != second
+
+
+def test_the_recorded_command_has_no_values_of_variables() -> None:
+    argv = ["invoke", "jobs.submit", "--env", "A=hunter2", "--env=B=hunter2", "--env", "C", "x y"]
+    assert recorded_command(argv) == (
+        "invoke jobs.submit --env 'A=***' '--env=B=***' --env C 'x y'"
+    )
+
+
+def test_metadata_tells_owner_commit_and_command(tmp_path: Path) -> None:
+    (tmp_path / "x.py").touch()
+    for arguments in ("init", "add .", "-c user.name=a -c user.email=a@b commit -m x"):
+        subprocess.run(["git", *arguments.split()], cwd=tmp_path, check=True, capture_output=True)
+    found = order(working_dir=str(tmp_path), argv=["invoke", "jobs.submit"]).request().metadata
+    assert "@" in found["owner"]
+    assert len(found["commit"]) == 40
+    assert found["command"] == "invoke jobs.submit"
+    (tmp_path / "x.py").write_text("changed")
+    found = order(working_dir=str(tmp_path)).request().metadata
+    assert found["commit"].endswith("-dirty")

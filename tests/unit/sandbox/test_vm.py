@@ -1,0 +1,36 @@
+"""What is laid into a VM before it starts."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+
+from rayfleet.sandbox.vm import CLUSTER_LABEL, SANDBOX_LABEL, File, labels_of, tar_of, untar
+
+
+def test_files_of_ray_are_rays_with_their_folders_and_secrets_are_closed() -> None:
+    archive = tar_of(
+        [
+            File("/home/ray/.ssh/authorized_keys", b"key", mode=0o600, ray=True),
+            File("/var/lib/tags.json", b"{}", mode=0o644),
+        ]
+    )
+    with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
+        seen = {entry.name: (entry.uid, entry.mode, entry.isdir()) for entry in opened}
+    assert seen == {
+        "home/ray/.ssh": (1000, 0o700, True),
+        "home/ray/.ssh/authorized_keys": (1000, 0o600, False),
+        "var/lib/tags.json": (0, 0o644, False),
+    }
+
+
+def test_one_file_comes_back_out_of_an_archive() -> None:
+    assert untar(tar_of([File("/x", b"content", mode=0o644)])) == b"content"
+    assert untar(tar_of([])) == b""
+
+
+def test_labels_say_whose_a_vm_is_and_keep_rays_tags() -> None:
+    labels = labels_of("abc123", "us-east5", {"ray-node-type": "head"})
+    assert labels[SANDBOX_LABEL] == "abc123"
+    assert labels[CLUSTER_LABEL] == "us-east5"
+    assert labels["rayfleet.tag.ray-node-type"] == "head"

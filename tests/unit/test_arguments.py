@@ -1,0 +1,25 @@
+"""Numbers from the command line."""
+
+from __future__ import annotations
+
+import pytest
+
+from rayfleet.arguments import parse_count, parse_number
+from rayfleet.errors import UsageError
+
+
+@pytest.mark.parametrize("text", ["-1", "x", "", "1.5", "²", "0"])
+def test_what_is_no_count_is_refused_with_its_flag(text: str) -> None:
+    with pytest.raises(UsageError, match="--tail"):
+        parse_count(text, "--tail")
+
+
+@pytest.mark.parametrize("text", ["-1", "x", "", "nan", "inf", "1e999"])
+def test_what_is_no_number_is_refused_with_its_flag(text: str) -> None:
+    with pytest.raises(UsageError, match="--num-cpus"):
+        parse_number(text, "--num-cpus", smallest=0.0)
+
+
+def test_numbers_are_read() -> None:
+    assert parse_count("0", "--tail", smallest=0) == 0
+    assert parse_number("0.5", "--num-cpus", smallest=0.0) == 0.5

@@ -1,0 +1,68 @@
+"""Files are replaced whole or not at all, and secrets are never readable to others."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rayfleet.errors import Locked, PrerequisiteMissing
+from rayfleet.files import write_atomically
+from rayfleet.locks import exclusive
+from rayfleet.waiting import wait_until
+
+
+def test_a_file_is_replaced_with_its_mode_and_nothing_else_is_left(tmp_path: Path) -> None:
+    target = tmp_path / "new" / "secret"
+    write_atomically(target, "one", mode=0o600)
+    write_atomically(target, b"two", mode=0o600)
+    assert target.read_text() == "two"
+    assert target.stat().st_mode & 0o777 == 0o600
+    assert list(target.parent.iterdir()) == [target]
+
+
+def test_a_folder_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    with pytest.raises(PrerequisiteMissing, match=r"cannot write .*/file/inside"):
+        write_atomically(blocked / "inside", "x")
+
+
+def test_one_run_at_a_time_and_a_killed_run_holds_nothing(tmp_path: Path) -> None:
+    code = (
+        "import sys, pathlib\n"
+        "from rayfleet.locks import exclusive\n"
+        "with exclusive(pathlib.Path(sys.argv[1]), 'thing'):\n"
+        "    print('held', flush=True); sys.stdin.read()\n"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code, tmp_path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert holder.stdin
+    assert holder.stdout
+    assert holder.stdout.readline() == "held\n"
+    with pytest.raises(Locked, match="thing is being changed") as raised, _held(tmp_path):
+        pass
+    assert raised.value.code == 5
+    holder.kill()
+    holder.wait(timeout=10)
+    holder.stdin.close()
+    holder.stdout.close()
+    wait_until(lambda: _free(tmp_path), what="the lock", timeout=5)
+
+
+def _held(state: Path):  # type: ignore[no-untyped-def]
+    return exclusive(state, "thing")
+
+
+def _free(state: Path) -> bool:
+    try:
+        with _held(state):
+            return True
+    except Locked:
+        return False

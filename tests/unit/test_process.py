@@ -1,0 +1,79 @@
+"""Programs that are run: how they end is reported, and none outlives its deadline."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rayfleet.errors import PrerequisiteMissing, ToolFailed
+from rayfleet.process import must_run, run
+from rayfleet.waiting import wait_until
+
+
+def test_lines_are_handed_on_kept_and_logged(tmp_path: Path) -> None:
+    lines: list[str] = []
+    log = tmp_path / "logs" / "tool.log"
+    done = run(
+        ["sh", "-c", "echo one; echo two >&2; exit 7"], timeout=30, log=log, on_line=lines.append
+    )
+    assert (done.code, done.ok, lines) == (7, False, ["one", "two"])
+    assert done.tail == ("one", "two")
+    assert log.read_text() == "one\ntwo\n"
+
+
+def test_a_signal_is_128_and_its_number() -> None:
+    assert run(["sh", "-c", "kill -TERM $$"], timeout=30).code == 143
+
+
+def test_what_goes_to_stdin_is_read() -> None:
+    assert run(["cat"], timeout=30, stdin=b"secret\n").tail == ("secret",)
+
+
+def test_missing_program_and_failure_are_clear_errors() -> None:
+    with pytest.raises(PrerequisiteMissing, match="no-such-tool is not installed"):
+        run(["no-such-tool"], timeout=30)
+    with pytest.raises(ToolFailed, match=r"building failed \(exit 3\)[\s\S]*because"):
+        must_run(["sh", "-c", "echo because; exit 3"], timeout=30, what="building")
+
+
+def test_past_the_deadline_the_whole_group_ends(tmp_path: Path) -> None:
+    mark = tmp_path / "child"
+    code = (
+        "import os, subprocess, sys\n"
+        "child = subprocess.Popen(['sleep', '600'])\n"
+        f"open({str(mark)!r}, 'w').write(str(child.pid))\n"
+        "child.wait()"
+    )
+    with pytest.raises(ToolFailed, match="did not end within"):
+        run([sys.executable, "-c", code], timeout=2)
+    child = int(mark.read_text())
+    wait_until(lambda: not _runs(child), what="the grandchild to end", timeout=10)
+
+
+def test_a_program_dies_with_an_operator_that_is_killed(tmp_path: Path) -> None:
+    mark = tmp_path / "child"
+    code = (
+        "import sys\n"
+        "from rayfleet.process import run\n"
+        "run(['sh', '-c', 'echo $$ > $0.new; mv $0.new $0; exec sleep 600', sys.argv[1]],\n"
+        "    timeout=600)\n"
+    )
+    operator = subprocess.Popen([sys.executable, "-c", code, mark])
+    child = int(wait_until(lambda: mark.exists() and mark.read_text(), what="it", timeout=20))
+    assert _runs(child)
+    operator.kill()
+    operator.wait(timeout=10)
+    wait_until(lambda: not _runs(child), what="the program to end", timeout=10)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+    return state != "Z"
