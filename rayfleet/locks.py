@@ -10,6 +10,9 @@ from rayfleet.errors import Locked
 from rayfleet.files import ensure_folder, refusing
 
 WAIT = "wait for it to end, then run the same command again"
+DYING_SECONDS = 3.0
+"""How long the lock of a killed run may outlive it: a child that it was just starting keeps the
+file open until it has become another program."""
 
 
 @contextmanager
@@ -26,7 +29,7 @@ def exclusive(state: Path, name: str, *, next_step: str = WAIT) -> Iterator[None
 
 @contextmanager
 def file_lock(
-    path: Path, *, what: str, timeout: float = 0.0, next_step: str = WAIT
+    path: Path, *, what: str, timeout: float = DYING_SECONDS, next_step: str = WAIT
 ) -> Iterator[None]:
     """Hold the lock file ``path``, waiting for it up to ``timeout`` seconds.
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from rayfleet.errors import Locked, PrerequisiteMissing
 from rayfleet.files import write_atomically
-from rayfleet.locks import exclusive
+from rayfleet.locks import exclusive, file_lock
 from rayfleet.waiting import wait_until
 
 
@@ -54,6 +55,35 @@ def test_one_run_at_a_time_and_a_killed_run_holds_nothing(tmp_path: Path) -> Non
     holder.stdin.close()
     holder.stdout.close()
     wait_until(lambda: _free(tmp_path), what="the lock", timeout=5)
+
+
+def test_the_lock_of_a_killed_run_is_had_once_its_last_child_has_let_go(tmp_path: Path) -> None:
+    # Between fork and exec a child holds all files of its parent, even one that is dead.
+    lock = tmp_path / "locks" / "thing.lock"
+    code = (
+        "import os, pathlib, subprocess, sys; from rayfleet.locks import exclusive\n"
+        "with exclusive(pathlib.Path(sys.argv[1]), 'thing'):\n"
+        "    files = {os.path.realpath(f'/proc/self/fd/{n}'): int(n)\n"
+        "             for n in os.listdir('/proc/self/fd')}\n"
+        "    subprocess.Popen(['cat'], pass_fds=[files[os.path.realpath(sys.argv[2])]])\n"
+        "    print('held', flush=True); os.kill(os.getpid(), 9)\n"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code, tmp_path, lock],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert holder.stdin
+    assert holder.stdout
+    with holder, ThreadPoolExecutor(1) as pool:
+        assert holder.stdout.readline() == "held\n"
+        holder.wait(timeout=10)
+        with pytest.raises(Locked), file_lock(lock, what="thing", timeout=0):
+            pass
+        rerun = pool.submit(_free, tmp_path)
+        holder.stdin.close()
+        assert rerun.result(timeout=10)
 
 
 def _held(state: Path):  # type: ignore[no-untyped-def]
