@@ -1,0 +1,1 @@
+"""Give a cluster its jobs back."""

@@ -1,0 +1,1 @@
+"""Read every job of a cluster off its head, whole."""

@@ -1,0 +1,1 @@
+"""Where the jobs of a cluster are kept while the cluster is not there."""
