@@ -1,0 +1,1 @@
+"""Build the image from a checkout."""
