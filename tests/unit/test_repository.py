@@ -138,6 +138,10 @@ def pins(lock: Path) -> dict[str, set[str]]:
     return found
 
 
+def test_git_ignores_no_source() -> None:
+    assert set(sources("rayfleet", "scripts", "tests")) - set(tracked()) == set()
+
+
 def test_no_module_is_long() -> None:
     lengths = {path: len(path.read_text().splitlines()) for path in sources("rayfleet")}
     assert {str(path): count for path, count in lengths.items() if count > MAX_LINES} == {}
