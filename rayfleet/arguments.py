@@ -1,9 +1,17 @@
-"""Numbers from the command line. Invoke would turn a bad one into a traceback, so tasks take
-text and read it here."""
+"""Numbers and times from the command line. Invoke would turn a bad one into a traceback, so
+tasks take text and read it here."""
 
 from __future__ import annotations
 
+import re
+from datetime import timedelta
+
 from rayfleet.errors import UsageError
+
+AGE = re.compile(r"([1-9]\d{0,4})([dhm])")
+"""``30d``, ``12h``, ``90m``: how ages are written, in the fleet file too."""
+
+_UNITS = {"d": "days", "h": "hours", "m": "minutes"}
 
 
 def parse_number(text: str, flag: str, *, smallest: float) -> float:
@@ -30,3 +38,21 @@ def parse_count(text: str, flag: str, *, smallest: int = 1) -> int:
     if not (text.isascii() and text.isdigit() and int(text) >= smallest):
         raise UsageError(f"{flag} {text}: not a whole number of at least {smallest}")
     return int(text)
+
+
+def age_of(text: str) -> timedelta | None:
+    """Read an age such as ``30d``; None if it is none."""
+    found = AGE.fullmatch(text)
+    return timedelta(**{_UNITS[found[2]]: int(found[1])}) if found else None
+
+
+def parse_age(text: str, flag: str) -> timedelta:
+    """Read an age that was given to ``flag``.
+
+    Raises:
+        UsageError: it is none.
+    """
+    age = age_of(text)
+    if age is None:
+        raise UsageError(f"{flag} {text}: not an age such as 30d, 12h or 90m")
+    return age

@@ -218,11 +218,7 @@ class Lifecycle:
         return lambda host: address_of(self.project, self.fleet, cluster, host)
 
     def _alone(self, cluster: Cluster) -> AbstractContextManager[None]:
-        return exclusive(
-            self.project.state,
-            f"cluster-{cluster.identity}",
-            next_step=f"invoke status --cluster {cluster.name}",
-        )
+        return alone(self.project, cluster)
 
     def _event(self, cluster: Cluster, text: str) -> None:
         self.console.event(f"{cluster.name}: {text}")
@@ -234,6 +230,19 @@ class Lifecycle:
                 self._event(cluster, text.removeprefix("New status: ").lower())
 
         return narrate
+
+
+def alone(project: Project, cluster: Cluster) -> AbstractContextManager[None]:
+    """Keep other runs from changing ``cluster`` while the block runs.
+
+    Raises:
+        Locked: another run changes it.
+    """
+    return exclusive(
+        project.state,
+        f"cluster-{cluster.identity}",
+        next_step=f"invoke status --cluster {cluster.name}",
+    )
 
 
 def brief(error: RayfleetError) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
-from rayfleet.arguments import parse_count, parse_number
+from rayfleet.arguments import parse_age, parse_count, parse_number
 from rayfleet.errors import UsageError
 
 
@@ -23,3 +25,14 @@ def test_what_is_no_number_is_refused_with_its_flag(text: str) -> None:
 def test_numbers_are_read() -> None:
     assert parse_count("0", "--tail", smallest=0) == 0
     assert parse_number("0.5", "--num-cpus", smallest=0.0) == 0.5
+
+
+@pytest.mark.parametrize("text", ["", "0d", "30", "30s", "-1d", "1.5h", "d", "999999d"])
+def test_what_is_no_age_is_refused_with_its_flag(text: str) -> None:
+    with pytest.raises(UsageError, match="--older-than"):
+        parse_age(text, "--older-than")
+
+
+def test_ages_are_read() -> None:
+    assert parse_age("30d", "--older-than") == timedelta(days=30)
+    assert parse_age("90m", "--older-than") == timedelta(hours=1.5)
