@@ -9,7 +9,18 @@ from __future__ import annotations
 from invoke.collection import Collection
 
 from rayfleet.project import DEFAULT_FLEET, DEFAULT_STATE
-from rayfleet.tasks import cluster, doctor, fleet, image, job, log, registry, release, sandbox
+from rayfleet.tasks import (
+    cluster,
+    doctor,
+    fleet,
+    image,
+    job,
+    log,
+    registry,
+    release,
+    sandbox,
+    vault,
+)
 
 ns = Collection(
     image.cluster_docker,
@@ -26,7 +37,7 @@ ns = Collection(
         image.build, image.publish, image.promote, image.rollback, image.history, image.inspect
     ),
     registry=Collection(registry.cleanup, registry.show),
-    jobs=Collection(job.submit, job.list_jobs, job.logs),
+    jobs=Collection(job.submit, job.list_jobs, job.logs, vault.backup, vault.restore, vault.vault),
     sandbox=Collection(sandbox.up, sandbox.down, sandbox.status, sandbox.preempt),
 )
 ns.configure(

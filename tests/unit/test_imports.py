@@ -29,6 +29,7 @@ ALLOWED = {
     "rayfleet.tasks.registry",
     "rayfleet.tasks.release",
     "rayfleet.tasks.sandbox",
+    "rayfleet.tasks.vault",
 }
 HEAVY = (
     "fabric",
