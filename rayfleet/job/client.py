@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from rayfleet.errors import ToolFailed, Unreachable
 from rayfleet.job.dashboard import READ_ATTEMPTS, Answer, Dashboard, retried
-from rayfleet.job.model import Job, JobExists, JobLost, JobRequest, UnknownJob, parse_job
+from rayfleet.job.model import Job, JobExists, JobLost, UnknownJob, parse_job
+from rayfleet.job.redaction import redacted
 from rayfleet.waiting import Clock, DeadlineExceeded, SystemClock
 
 if TYPE_CHECKING:
@@ -19,8 +20,34 @@ if TYPE_CHECKING:
 AGENT_SECONDS = 90.0
 """How long a new head may take until its agent accepts jobs."""
 
-_NO_AGENT = "No available agent to submit job"
+_NO_AGENT = (
+    "No available agent to submit job",
+    # Python 3.10 tells asyncio's TimeoutError from its own, which Ray raises: a traceback.
+    "Failed to get head node agent within",
+    # The agent has registered and does not listen yet.
+    "Cannot connect to host",
+)
+_UNKNOWN = "does not exist"
 _LATEST = datetime.max.replace(tzinfo=UTC)
+
+
+class Submittable(Protocol):
+    """A job that can be submitted: a new one, or one of a backup."""
+
+    @property
+    def submission_id(self) -> str:
+        """The id, chosen by us, so that the same job sent twice is one job."""
+
+    @property
+    def entrypoint(self) -> str:
+        """The command line that it runs."""
+
+    @property
+    def metadata(self) -> Mapping[str, str] | None:
+        """What its owner noted about it."""
+
+    def document(self) -> dict[str, object]:
+        """The body of ``POST /api/jobs/``."""
 
 
 class _NotReady(Unreachable):
@@ -86,18 +113,28 @@ class JobClient:
         A job submitted earlier than its package fails, and Ray then refuses the same
         runtime environment for ten minutes more, so the head is asked again at the end.
         """
-        path = f"/api/packages/gcs/{package.name}"
-        if self._has_package(path):
+        if self.has_package(package.name):
             return False
         with package.path.open("rb") as stream:
-            answer = self._dashboard.put(path, stream, size=package.size)
+            answer = self._dashboard.put(_package_path(package.name), stream, size=package.size)
         if not answer.ok:
             raise self._dashboard.refusal(answer, f"upload {package.name}")
-        if not self._has_package(path):
+        if not self.has_package(package.name):
             raise ToolFailed(f"{self.cluster}: the head took {package.name} and lost it")
         return True
 
-    def submit(self, request: JobRequest) -> str:
+    def has_package(self, name: str) -> bool:
+        """True when the head holds the package of that file name, ``_ray_pkg_….zip``.
+
+        Asking also keeps it from being collected for ten minutes
+        (RAY_RUNTIME_ENV_TEMPORARY_REFERENCE_EXPIRATION_S, Ray 2.60).
+        """
+        answer = self._dashboard.get(_package_path(name))
+        if answer.status not in {200, 404}:
+            raise self._dashboard.refusal(answer, f"ask for {name}")
+        return answer.ok
+
+    def submit(self, request: Submittable) -> str:
         """Submit ``request`` and return its submission id; the same request runs only once.
 
         Sent again when the answer got lost, and for up to 90 s while the head has no agent.
@@ -121,6 +158,25 @@ class JobClient:
                 why=error.why,
                 next_step=f"invoke jobs.logs --cluster {self.cluster} {request.submission_id}",
             ) from error
+
+    def delete(self, job_id: str) -> bool:
+        """Make the head forget an ended job, so that its id is free; False if it knows none.
+
+        Raises:
+            ToolFailed: the job has not ended.
+        """
+        path = f"/api/jobs/{_quoted(job_id)}"
+
+        def delete() -> Answer:
+            answer = retried(lambda: self._dashboard.delete(path), attempts=READ_ATTEMPTS)
+            self._must_be_ready(answer)
+            return answer
+
+        answer = retried(delete, attempts=25, on=_NotReady, seconds=AGENT_SECONDS)
+        if answer.status == 404 and _UNKNOWN in answer.text:
+            return False
+        self._read(answer, f"delete {job_id}")
+        return True
 
     def list(self) -> tuple[Job, ...]:
         """All jobs that the head remembers, oldest first."""
@@ -193,31 +249,28 @@ class JobClient:
                 raise self._too_late(job, timeout)
             self._clock.sleep(max(interval, 5 * (now - began)))
 
-    def _post(self, request: JobRequest) -> str:
-        answer = self._dashboard.post("/api/jobs/", request.document())
+    def _post(self, request: Submittable) -> str:
+        document = request.document()
+        answer = self._dashboard.post("/api/jobs/", document)
         if answer.ok:
             return request.submission_id
-        if _NO_AGENT in answer.text:
-            raise _NotReady(f"{self.cluster}: the head accepts no jobs yet", why=answer.reason)
+        self._must_be_ready(answer)
         if f"{request.submission_id} already exists" not in answer.text:
-            raise self._dashboard.refusal(answer, "submit the job")
+            raise self._dashboard.refusal(answer, "submit the job", secrets=_env_values(document))
         there = self.get(request.submission_id)
-        if (there.entrypoint, there.metadata) != (request.entrypoint, request.metadata):
+        if (there.entrypoint, there.metadata) != (request.entrypoint, request.metadata or {}):
             raise JobExists(
                 f"{self.cluster} has another job of the id {request.submission_id}",
-                why=f"it runs: {there.entrypoint}",
+                why=f"it runs: {redacted(there.entrypoint)}",
             )
         return request.submission_id
 
-    def _has_package(self, path: str) -> bool:
-        # Asking also keeps the package from being collected for ten minutes.
-        answer = self._dashboard.get(path)
-        if answer.status not in {200, 404}:
-            raise self._dashboard.refusal(answer, "ask for a package")
-        return answer.ok
+    def _must_be_ready(self, answer: Answer) -> None:
+        if not answer.ok and any(sign in answer.text for sign in _NO_AGENT):
+            raise _NotReady(f"{self.cluster}: the head accepts no jobs yet", why=answer.reason)
 
     def _must_know(self, answer: Answer, job_id: str) -> None:
-        if answer.status == 404 and "does not exist" in answer.text:
+        if answer.status == 404 and _UNKNOWN in answer.text:
             raise UnknownJob(
                 f"{self.cluster} knows no job {job_id}",
                 next_step=f"invoke jobs.list --cluster {self.cluster}",
@@ -264,3 +317,13 @@ def _quoted(job_id: str) -> str:
     from urllib.parse import quote
 
     return quote(job_id, safe="")
+
+
+def _package_path(name: str) -> str:
+    return f"/api/packages/gcs/{_quoted(name)}"
+
+
+def _env_values(document: Mapping[str, object]) -> tuple[str, ...]:
+    env = document.get("runtime_env")
+    values = env.get("env_vars") if isinstance(env, Mapping) else None
+    return tuple(map(str, values.values())) if isinstance(values, Mapping) else ()

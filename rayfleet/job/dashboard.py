@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, TypeVar
 
 from rayfleet import __version__
 from rayfleet.errors import RayfleetError, ToolFailed, Unreachable
+from rayfleet.job.redaction import redacted
 
 if TYPE_CHECKING:
     from urllib3 import HTTPConnectionPool
@@ -26,6 +27,7 @@ UPLOAD_SECONDS = 300.0
 READ_ATTEMPTS = 5
 RETRY_SECONDS = 45.0
 
+_LONGEST_LINE = 20_000
 _BUSY = frozenset({502, 503, 504})
 
 
@@ -44,10 +46,15 @@ class Answer:
     @property
     def reason(self) -> str:
         """What went wrong, in one line: the last line of a server's traceback."""
+        return self.explained()
+
+    def explained(self, secrets: Iterable[str] = ()) -> str:
+        """:attr:`reason` with ``secrets`` masked: a server may quote what it was sent."""
         lines = (line.strip() for line in reversed(self.text.splitlines()))
         # Ray puts a full stop behind a traceback, on a line of its own.
         last = next((line for line in lines if any(map(str.isalnum, line))), "no explanation")
-        return f"HTTP {self.status}: {last[:500]}"
+        # Masked before it is cut: half a secret is not recognised.
+        return f"HTTP {self.status}: {redacted(last[:_LONGEST_LINE], secrets)[:500]}"
 
     def json(self) -> object:
         """The text as JSON.
@@ -100,9 +107,13 @@ class Dashboard:
 
         return retried(upload, attempts=3)
 
-    def refusal(self, answer: Answer, doing: str) -> RayfleetError:
+    def delete(self, path: str) -> Answer:
+        """Delete what is at ``path``, once."""
+        return self._send("DELETE", path)
+
+    def refusal(self, answer: Answer, doing: str, *, secrets: Iterable[str] = ()) -> RayfleetError:
         """The error for an ``answer`` that was not expected while ``doing`` something."""
-        return ToolFailed(f"{self.cluster}: cannot {doing}", why=answer.reason)
+        return ToolFailed(f"{self.cluster}: cannot {doing}", why=answer.explained(secrets))
 
     def _send(
         self,
