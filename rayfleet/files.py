@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -14,7 +15,8 @@ from rayfleet.errors import PrerequisiteMissing
 def write_atomically(path: Path, data: str | bytes, *, mode: int = 0o644) -> None:
     """Replace ``path`` with ``data`` (text is UTF-8): whole and synced, or not at all.
 
-    Missing parents are made. Secrets take ``mode=0o600``; the file never exists with more.
+    It survives a loss of power once this has returned. Missing parents are made. Secrets take
+    ``mode=0o600``; the file never exists with more.
 
     Raises:
         PrerequisiteMissing: the disk is full or the folder cannot be written.
@@ -30,6 +32,7 @@ def write_atomically(path: Path, data: str | bytes, *, mode: int = 0o644) -> Non
                 handle.flush()
                 os.fsync(handle.fileno())
             os.replace(temporary, path)  # noqa: PTH105 (atomic rename is the point)
+            sync_folder(path.parent)
         except BaseException:
             Path(temporary).unlink(missing_ok=True)
             raise
@@ -45,12 +48,48 @@ def ensure_folder(path: Path, *, mode: int = 0o755) -> None:
         path.mkdir(parents=True, exist_ok=True, mode=mode)
 
 
-@contextmanager
-def refusing(path: Path) -> Iterator[None]:
-    """Turn what the file system refuses in the block into an error that names ``path``.
+def ensure_private_folder(path: Path) -> None:
+    """Make ``path`` a folder that only its owner may enter, whatever the umask; synced.
+
+    Parents that are missing are made as usual. A folder that is open to others is closed.
 
     Raises:
-        PrerequisiteMissing: the disk is full, or the place may not be written.
+        PrerequisiteMissing: it cannot be made, or belongs to somebody else.
+    """
+    with refusing(path):
+        made = [folder for folder in (path, *path.parents) if not folder.exists()]
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if path.stat().st_mode & 0o777 != 0o700:
+            path.chmod(0o700)
+        for folder in made:
+            sync_folder(folder.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Make what was created, renamed or removed in the folder ``path`` survive a power cut.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    except OSError as error:
+        # Some network file systems cannot sync a folder: they keep its order themselves.
+        if error.errno not in {errno.EINVAL, errno.ENOTSUP}:
+            raise
+    finally:
+        os.close(folder)
+
+
+@contextmanager
+def refusing(path: Path, *, action: str = "write") -> Iterator[None]:
+    """Turn what the file system refuses in the block into an error that names ``path``.
+
+    ``action`` completes "cannot …".
+
+    Raises:
+        PrerequisiteMissing: the disk is full, or the place may not be written or read.
     """
     try:
         yield
@@ -58,7 +97,7 @@ def refusing(path: Path) -> Iterator[None]:
         raise  # filelock's own, which is an OSError too
     except OSError as error:
         raise PrerequisiteMissing(
-            f"cannot write {path}",
+            f"cannot {action} {path}",
             why=error.strerror or str(error),
             next_step="free space or mend the permissions, then run the same command again",
         ) from error
