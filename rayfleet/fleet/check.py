@@ -10,15 +10,16 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from rayfleet.arguments import age_of
 from rayfleet.fleet.check_clusters import check_clusters
 from rayfleet.fleet.document import Document, Problem, Trail, Value
 from rayfleet.fleet.shape import did_you_mean, mappings
 
 TEMPLATES = Path("infra/templates")
-DURATION = re.compile(r"([1-9]\d{0,4})([dhm])")
 PERCENT = re.compile(r"([1-9]\d?|100)%")
 PROJECT = re.compile(r"[a-z][a-z0-9-]{4,28}[a-z0-9]")
 IMAGE_PATH = re.compile(r"[a-z0-9]+([._-]+[a-z0-9]+)*")
+SET = re.compile(r"\[[^]]*\]")  # of a glob
 PLACEHOLDER = re.compile(r"\{([A-Za-z_][\w-]*)\}")
 
 
@@ -32,6 +33,7 @@ def check_document(document: Document, *, root: Path) -> tuple[Problem, ...]:
         _check_registries(document),
         check_clusters(document, templates=root / TEMPLATES),
         _check_rollout(document),
+        _check_jobs(document),
     )
     return tuple(problem for check in checks for problem in check)
 
@@ -163,7 +165,7 @@ def _check_cleanup(document: Document, cleanup: Value) -> Iterator[Problem]:
     if not isinstance(cleanup, dict):
         return
     age, keep = cleanup.get("delete_older_than"), cleanup.get("keep_most_recent")
-    if isinstance(age, str) and not DURATION.fullmatch(age):
+    if isinstance(age, str) and age_of(age) is None:
         text = f"{age!r} is no duration; write a count and d, h or m, such as 30d"
         yield document.problem(("registries", "cleanup", "delete_older_than"), text)
     if isinstance(keep, int) and not isinstance(keep, bool) and keep < 1:
@@ -201,6 +203,20 @@ def _check_waves(document: Document, waves: Value) -> Iterator[Problem]:
     shares = [int(wave[:-1]) for wave in steps if isinstance(wave, str)]
     if shares != sorted(set(shares)):
         yield document.problem(trail, "the percentages must grow from wave to wave; sort them")
+
+
+def _check_jobs(document: Document) -> Iterator[Problem]:
+    jobs = document.value.get("jobs")
+    globs = jobs.get("infrastructure") if isinstance(jobs, dict) else None
+    if not isinstance(globs, list):
+        return
+    trail: Trail = ("jobs", "infrastructure")
+    for index, glob in enumerate(globs):
+        # A glob without a letter or digit of its own takes every job, and none is restored.
+        if isinstance(glob, str) and not re.search(r"[^\W_]", SET.sub("", glob)):
+            text = f"{glob!r} names no job in particular; write the start of its id: cleanup-*"
+            yield document.problem((*trail, index), text)
+    yield from _check_repeats(document, trail, globs)
 
 
 def _is_wave(wave: Value) -> bool:

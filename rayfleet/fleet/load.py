@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import timedelta
 from pathlib import Path
 
+from rayfleet.arguments import age_of
 from rayfleet.errors import FleetFileError
-from rayfleet.fleet.check import DURATION, check_document
+from rayfleet.fleet.check import check_document
 from rayfleet.fleet.document import Problem, read_document
 from rayfleet.fleet.model import (
     Auth,
@@ -34,8 +34,6 @@ from rayfleet.fleet.schema import (
     SshEntry,
 )
 from rayfleet.fleet.shape import read_shape
-
-UNITS = {"d": "days", "h": "hours", "m": "minutes"}
 
 
 def load_fleet(path: Path, *, root: Path, state: Path, look: bool = True) -> Fleet:
@@ -86,6 +84,7 @@ def _fleet(
         rollout=RolloutPolicy(order=tuple(entry.rollout.order), waves=tuple(entry.rollout.waves)),
         outputs=Outputs(pins=located(entry.outputs.pins), configs=located(entry.outputs.configs)),
         sandbox=place,
+        infrastructure_jobs=tuple(entry.jobs.infrastructure),
     )
 
 
@@ -105,6 +104,9 @@ def _registries(
     entry: FleetEntry, clusters: Mapping[str, Cluster], place: SandboxPlace | None
 ) -> Registries:
     cleanup = entry.registries.cleanup
+    age = age_of(cleanup.delete_older_than)
+    if age is None:
+        raise ValueError(cleanup.delete_older_than)
     sandboxed = any(cluster.provider is Provider.SANDBOX for cluster in clusters.values())
     ports: Mapping[str, int] = place.registry_ports if place is not None else {}
     host = entry.registries.host
@@ -118,17 +120,10 @@ def _registries(
         hosts=hosts,
         api=place.api if place is not None else "",
         cleanup=Cleanup(
-            delete_older_than=_duration(cleanup.delete_older_than),
+            delete_older_than=age,
             keep_most_recent=cleanup.keep_most_recent,
         ),
     )
-
-
-def _duration(text: str) -> timedelta:
-    found = DURATION.fullmatch(text)
-    if found is None:
-        raise ValueError(text)
-    return timedelta(**{UNITS[found[2]]: int(found[1])})
 
 
 def _cluster(name: str, entry: ClusterEntry, defaults: DefaultsEntry, state: Path) -> Cluster:

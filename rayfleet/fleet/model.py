@@ -157,7 +157,11 @@ class SandboxPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
-    """The whole fleet, as one file describes it."""
+    """The whole fleet, as one file describes it.
+
+    ``infrastructure_jobs`` are globs of submission ids: jobs of the clusters themselves, which
+    no restore gives back.
+    """
 
     project: str
     source: Path
@@ -167,6 +171,7 @@ class Fleet:
     rollout: RolloutPolicy
     outputs: Outputs
     sandbox: SandboxPlace | None = None
+    infrastructure_jobs: tuple[str, ...] = ()
 
     @property
     def is_sandbox(self) -> bool:

@@ -62,6 +62,8 @@ EXAMPLES: Mapping[str, str] = {
     "defaults": "{provider: gcp}",
     "rollout": "{order: [us-east5]}",
     "outputs": "{pins: …}",
+    "jobs": '{infrastructure: ["cleanup-*"]}',
+    "infrastructure": '["cleanup-*"]',
 }
 
 
@@ -171,6 +173,14 @@ class RolloutEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobsEntry:
+    """``jobs:``."""
+
+    __pydantic_config__: ClassVar[Any] = CLOSED
+    infrastructure: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OutputsEntry:
     """``outputs:``: where machine-written files go."""
 
@@ -190,6 +200,7 @@ class FleetEntry:
     clusters: dict[str, ClusterEntry]
     defaults: DefaultsEntry = field(default_factory=DefaultsEntry)
     rollout: RolloutEntry = field(default_factory=RolloutEntry)
+    jobs: JobsEntry = field(default_factory=JobsEntry)
     outputs: OutputsEntry = field(default_factory=OutputsEntry)
 
 

@@ -15,6 +15,7 @@ from rayfleet.errors import FleetFileError, PrerequisiteMissing
 from rayfleet.fleet.document import Trail
 from rayfleet.fleet.load import load_fleet
 from rayfleet.fleet.model import AuthMode, Compression, Provider, Workers
+from rayfleet.job.infrastructure import infrastructure_rule
 from tests.unit.fleet.conftest import GOOD, REPOSITORY, SANDBOX_EDITS, Place
 
 TWELVE = """\
@@ -214,6 +215,23 @@ WRONG: dict[str, tuple[dict[str, str], str]] = {
         {"{min: 1, max: 4}": "{min: 1.5, max: 4}"},
         "22: clusters.us-east5.workers.base.min: expected a whole number, found 1.5; write min: 0",
     ),
+    "infrastructure that is every job": (
+        {"rollout:": 'jobs: {infrastructure: ["cleanup-*", "*-*"]}\nrollout:'},
+        "27: jobs.infrastructure.1: '*-*' names no job in particular; write the start of its id",
+    ),
+    "infrastructure that is any letter": (
+        {"rollout:": 'jobs: {infrastructure: ["[a-z]*"]}\nrollout:'},
+        "27: jobs.infrastructure.0: '[a-z]*' names no job in particular",
+    ),
+    "infrastructure named twice": (
+        {"rollout:": "jobs: {infrastructure: [cron-*, cron-*]}\nrollout:"},
+        "27: jobs.infrastructure.1: 'cron-*' is in the list twice",
+    ),
+    "infrastructure that is no list": (
+        {"rollout:": "jobs: {infrastructure: cron-*}\nrollout:"},
+        "27: jobs.infrastructure: expected a list, found the text 'cron-*'; "
+        'write infrastructure: ["cleanup-*"]',
+    ),
     "a key that is no text": (
         {"rollout:": "1:"},
         "27: 1: the key is not text; write it in quotes",
@@ -283,6 +301,20 @@ def test_layers_are_compressed_with_gzip_unless_the_family_says_otherwise(place:
     assert place.load().images["cluster"].compression is Compression.GZIP
     place.edit({"context: [docker]": "context: [docker]\n    compression: zstd"})
     assert place.load().images["cluster"].compression is Compression.ZSTD
+
+
+def test_jobs_of_the_infrastructure_are_those_that_the_file_names(place: Place) -> None:
+    assert place.load().infrastructure_jobs == ()
+    place.edit({"rollout:": 'jobs: {infrastructure: ["cleanup-*", cron]}\nrollout:'})
+    assert place.load().infrastructure_jobs == ("cleanup-*", "cron")
+
+
+def test_the_production_fleet_restores_no_cleanup_job(tmp_path: Path) -> None:
+    # marin-operations.md 6.3, row 12: start-cluster submits one more after each restart.
+    fleet = load_fleet(REPOSITORY / "infra" / "fleet.yaml", root=REPOSITORY, state=tmp_path)
+    is_infrastructure = infrastructure_rule(fleet.infrastructure_jobs)
+    assert is_infrastructure("marin-cleanup-cron-20251014_093000", None)
+    assert not is_infrastructure("raysubmit_marin-cleanup-cron", None)
 
 
 def test_the_sandbox_fleet_that_ships_has_its_four_clusters(tmp_path: Path) -> None:
