@@ -1,0 +1,99 @@
+"""What to do about one job of a backup, from what the head says of it now. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+from rayfleet.job.model import Job, JobStatus
+from rayfleet.job.restore.report import Outcome
+from rayfleet.job.vault.model import SavedJob
+
+NEVER_RAN = frozenset(
+    (
+        "RUNTIME_ENV_SETUP_FAILURE",
+        "JOB_SUPERVISOR_ACTOR_START_TIMEOUT",
+        "JOB_SUPERVISOR_ACTOR_START_FAILURE",
+        "JOB_SUPERVISOR_ACTOR_UNSCHEDULABLE",
+    )
+)
+"""The error types with which Ray 2.60 fails a job whose entrypoint it has not started.
+
+Raised in ray/dashboard/modules/job/job_manager.py. START_FAILURE also comes from a head that
+kept its records over a restart and then misses the supervisor of a job that ran.
+"""
+
+LOST_WITH_HEAD = frozenset(
+    (
+        "JOB_SUPERVISOR_ACTOR_START_FAILURE",
+        "JOB_SUPERVISOR_ACTOR_START_TIMEOUT",
+        "JOB_SUPERVISOR_ACTOR_UNSCHEDULABLE",
+        "JOB_SUPERVISOR_ACTOR_DIED",
+        "JOB_SUPERVISOR_ACTOR_UNKNOWN_FAILURE",
+    )
+)
+"""The error types of a job that its cluster dropped, where it neither ended nor was stopped.
+
+After a restart of a head that keeps its records, a job that ran has START_FAILURE. One that
+waited for its start is bound to the node id of the old head and gets START_TIMEOUT.
+"""
+
+
+class Action(StrEnum):
+    """What a restore has to do for a job."""
+
+    SUBMIT = "submit"
+    REPLACE = "delete and submit"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """There is nothing to do for a job: its outcome is known, and why."""
+
+    outcome: Outcome
+    reason: str = ""
+
+
+Decision: TypeAlias = Action | Settled
+
+
+def decide(job: SavedJob, now: Job | None, *, ended: JobStatus | None = None) -> Decision:
+    """What a restore has to do for ``job``.
+
+    ``now`` is what the head has under the submission id (None: nothing), ``ended`` how the job
+    ended according to a later backup. Whether its packages are there is not looked at.
+    """
+    if now is None and ended is not None:
+        return Settled(outcome=Outcome.ENDED, reason=f"{ended}, says a later backup")
+    if now is not None and not _lost(job, now):
+        return _kept(job, now)
+    if job.missing:
+        return Settled(
+            outcome=Outcome.NOT_RESTORABLE, reason=f"not saved: {', '.join(job.missing)}"
+        )
+    return Action.SUBMIT if now is None else Action.REPLACE
+
+
+def _lost(job: SavedJob, now: Job) -> bool:
+    """True when the head has only the remains of the job under its id."""
+    if now.status is not JobStatus.FAILED:
+        return False
+    return now.error_type in (LOST_WITH_HEAD if _same_life(job, now) else NEVER_RAN)
+
+
+def _kept(job: SavedJob, now: Job) -> Settled:
+    if not now.ended:
+        return Settled(outcome=Outcome.ALREADY_THERE, reason=now.status.value)
+    if _same_life(job, now):
+        return Settled(outcome=Outcome.ENDED, reason=_ending(now))
+    return Settled(outcome=Outcome.ALREADY_THERE, reason=f"submitted before; {_ending(now)} since")
+
+
+def _same_life(job: SavedJob, now: Job) -> bool:
+    # Ray sets the start time when a job is submitted, so that a restored one has another.
+    return job.started == now.started
+
+
+def _ending(now: Job) -> str:
+    return f"{now.status} ({now.error_type})" if now.error_type else now.status.value
