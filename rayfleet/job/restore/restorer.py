@@ -65,8 +65,8 @@ def restore(
 
     Packages go first and are proved to be there; then the jobs follow in the order of their
     start, ``per_second`` at most (default: 5), each under its own id; then they are watched for
-    up to ``watch`` seconds (default: 60) while they start. A job that the head has already is not submitted again,
-    so that this may be run twice, or after it was killed at any point.
+    up to ``watch`` seconds (default: 60) while they start. A job that the head has already is
+    not submitted again, so that this may be run twice, or after it was killed at any point.
 
     Raises:
         UsageError: ``only`` names a job that the backup does not give back.
