@@ -86,11 +86,15 @@ class Preserver:
         from rayfleet.job.restore.restorer import restore
 
         backup = self._chosen(cluster, backup_id)
-        given = {"per_second": per_second, "watch": watch}
-        options = {name: value for name, value in given.items() if value is not None}
         with open_jobs(self.project, self.fleet, cluster) as client:
             return restore(
-                client, self.vault, backup, only=only, narrate=self._narrator(cluster), **options
+                client,
+                self.vault,
+                backup,
+                only=only,
+                per_second=per_second,
+                watch=watch,
+                narrate=self._narrator(cluster),
             )
 
     def _chosen(self, cluster: Cluster, backup_id: str) -> Backup:
