@@ -4,23 +4,22 @@
 
     vault/                       0700, as all folders here; files are 0600
     ├── vault.lock               see hold.py
-    ├── backups/ID.json          a document each; the end of ID is the start of its SHA-256
+    ├── backups/ID.json          a document each, see records.py
     ├── packages/SHA256          the bytes of a gcs:// package; equal bytes are one file
-    └── incoming/                what runs are fetching; removed when they end
+    └── incoming/                what is being fetched or written; emptied by its writer or the next
 
 Documents hold the env_vars of jobs, which are secrets: the vault is the only place for them.
-A document is written last and renamed into place, so that a killed run leaves no half backup.
-Ids and packages check themselves; nothing is believed that was not read and hashed.
+A document comes last, synced and read back before it gets its name, so that a killed run
+leaves no half backup. What is read is hashed before it is believed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -29,16 +28,19 @@ from pathlib import Path
 from rayfleet.errors import RayfleetError, UsageError
 from rayfleet.files import ensure_private_folder, refusing, sync_folder, write_atomically
 from rayfleet.job.model import JobStatus
-from rayfleet.job.vault.document import NotABackup, decode_backup, encode_backup
+from rayfleet.job.vault.document import decode_backup, encode_backup
 from rayfleet.job.vault.hold import alone, shared
 from rayfleet.job.vault.model import Backup, SavedPackage
-
-_ID = re.compile(
-    r"(?P<cluster>[A-Za-z0-9][A-Za-z0-9_.-]*)-(?P<taken>\d{8}T\d{6}Z)-(?P<sum>[0-9a-f]{10})"
+from rayfleet.job.vault.records import (
+    ID,
+    SHA256,
+    SUFFIX,
+    Damaged,
+    named_packages,
+    new_record,
+    read_record,
 )
-_MOMENT = "%Y%m%dT%H%M%SZ"
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-_NAMED = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
+
 _NEVER = datetime(1, 1, 1, tzinfo=UTC)
 
 
@@ -51,22 +53,9 @@ class NoBackup(UsageError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Damaged:
-    """A backup that cannot be used, or a file among them that is none; ``why`` is a clause.
-
-    ``cluster`` is empty and ``taken`` None where the name of the file does not tell.
-    """
-
-    id: str
-    why: str
-    cluster: str = ""
-    taken: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Pruned:
-    """What pruning deletes, or has deleted: ids of backups, how many packages, their bytes, and
-    how many files that killed runs have left."""
+    """What pruning deletes, or has deleted: ids of backups, how many packages, the bytes of both,
+    and how many files or folders that killed runs have left."""
 
     backups: tuple[str, ...] = ()
     packages: int = 0
@@ -77,8 +66,8 @@ class Pruned:
 class Vault:
     """The vault in the folder ``root``, which is made when something is put there.
 
-    Every method that writes raises PrerequisiteMissing when the disk is full or the folder may
-    not be written, and every other when it may not be read.
+    Every method raises PrerequisiteMissing when the disk is full, or the folder may not be read
+    or written. Several processes may use it at once.
     """
 
     def __init__(self, root: Path) -> None:
@@ -109,7 +98,11 @@ class Vault:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def keep(self, uri: str, path: Path) -> SavedPackage:
-        """Take the file ``path``, which must be in an incoming folder, as the bytes of ``uri``."""
+        """Take the file ``path`` of an incoming folder as the bytes of ``uri``; it is moved.
+
+        Raises:
+            Locked: somebody prunes, and goes on doing it.
+        """
         with self._writing(), refusing(self._packages):
             with path.open("rb") as file:
                 os.fchmod(file.fileno(), 0o600)
@@ -127,40 +120,38 @@ class Vault:
         Raises:
             DamagedVault: it is not there any more, or holds other bytes.
         """
-        path = self._packages / sha256
         if problem := self._problem(sha256):
             raise DamagedVault(
                 f"the package {sha256[:12]} of the vault is {problem}",
-                why=str(path),
-                next_step="invoke jobs.vault shows what else there is",
+                why=str(self._packages),
+                next_step="invoke jobs.vault",
             )
-        return path
+        return self._packages / sha256
 
     def save(self, backup: Backup) -> Backup:
         """Keep ``backup``, and return it with its id once it was read back and verified.
 
         Raises:
             DamagedVault: a package of it is not there, or the disk gives back other bytes.
+            Locked: somebody prunes, and goes on doing it.
         """
-        raw = encode_backup(backup)
-        taken = backup.taken.astimezone(UTC).strftime(_MOMENT)
-        backup_id = f"{backup.cluster}-{taken}-{_sum(raw)}"
-        if not _ID.fullmatch(backup_id):
-            raise ValueError(f"{backup.cluster!r} is no name of a cluster")
-        with self._writing():
+        backup_id, raw = new_record(backup)
+        path = self._path(backup_id)
+        with self.incoming() as folder:
             for sha256 in dict.fromkeys(package.sha256 for package in backup.packages):
                 self.package(sha256)
-            path = self._path(backup_id)
-            write_atomically(path, raw, mode=0o600)
-            with refusing(path, action="read"):
-                _forget(path)
-                written = path.read_bytes()
-            if written != raw or encode_backup(decode_backup(written)) != raw:
-                path.unlink(missing_ok=True)
-                raise DamagedVault(
-                    f"{path} does not hold what was written",
-                    next_step="check the disk, then run the same command again",
-                )
+            draft = folder / path.name
+            write_atomically(draft, raw, mode=0o600)
+            with refusing(path):
+                _forget(draft)
+                written = draft.read_bytes()
+                if written != raw or encode_backup(decode_backup(written)) != raw:
+                    raise DamagedVault(
+                        f"{draft} does not hold what was written there",
+                        next_step="check the disk, then run the same command again",
+                    )
+                draft.replace(path)
+                sync_folder(self._backups)
         return replace(backup, id=backup_id)
 
     def load(self, backup_id: str) -> Backup:
@@ -170,14 +161,14 @@ class Vault:
             NoBackup: there is none of that id.
             DamagedVault: its document is not what was written.
         """
-        found = self._read(self._path(backup_id)) if _ID.fullmatch(backup_id) else None
+        found = read_record(self._path(backup_id)) if ID.fullmatch(backup_id) else None
         if found is None:
             raise NoBackup(f"there is no backup {backup_id!r}", next_step="invoke jobs.vault")
         if isinstance(found, Damaged):
             raise DamagedVault(
                 f"the backup {backup_id} cannot be used",
                 why=found.why,
-                next_step="invoke jobs.vault shows what else there is",
+                next_step="invoke jobs.vault",
             )
         return found
 
@@ -185,12 +176,14 @@ class Vault:
         """All backups, or those of one cluster, newest first.
 
         What is damaged, or no backup at all, is among them. A backup whose packages are not all
-        there counts as damaged; their bytes are not read here.
+        there counts as damaged; whether their bytes are right, problems() tells.
         """
-        read = (self._read(path) for path in self._documents())
-        found = [self._checked(one) for one in read if one is not None]
-        mine = [one for one in found if not cluster or one.cluster in {cluster, ""}]
-        return tuple(sorted(mine, key=lambda one: (one.taken or _NEVER, one.id), reverse=True))
+        return tuple(self._checked(one) for one in self._records(cluster))
+
+    def problems(self, backup: Backup) -> tuple[str, ...]:
+        """What is wrong with the packages of ``backup``, a line each; all their bytes are read."""
+        found = ((package.uri, self._problem(package.sha256)) for package in backup.packages)
+        return tuple(f"{uri} is {problem}" for uri, problem in found if problem)
 
     def latest(self, cluster: str) -> Backup:
         """The newest complete backup of ``cluster``.
@@ -202,14 +195,11 @@ class Vault:
         for one in found:
             if isinstance(one, Backup) and one.complete:
                 return one
-        mine = [one for one in found if one.cluster == cluster]
-        kinds = [f"{one.id} ({_kind(one)})" for one in mine]
+        kinds = [f"{one.id} ({_kind(one)})" for one in found if one.cluster == cluster]
         raise NoBackup(
             f"there is no complete backup of {cluster}",
-            why=f"there is only {', '.join(kinds)}" if kinds else "it was never backed up here",
-            next_step=f"invoke jobs.vault --cluster {cluster}"
-            if kinds
-            else f"invoke jobs.backup --cluster {cluster}",
+            why=f"there is only {', '.join(kinds)}" if kinds else "none was ever kept here",
+            next_step=f"invoke jobs.{'vault' if kinds else 'backup'} --cluster {cluster}",
         )
 
     def endings_after(self, backup: Backup) -> Mapping[str, JobStatus]:
@@ -218,7 +208,7 @@ class Vault:
         A job that a still newer one found alive again is not among them.
         """
         ended: dict[str, JobStatus] = {}
-        for one in reversed(self.backups(backup.cluster)):
+        for one in reversed(self._records(backup.cluster)):
             if isinstance(one, Backup) and one.taken > backup.taken:
                 ended.update(one.ended)
                 for job in one.jobs:
@@ -231,39 +221,35 @@ class Vault:
 
     def prune(self, older_than: timedelta, *, now: datetime) -> Pruned:
         """Delete the backups that are older, then the packages that no backup names, and what
-        killed runs have left. Files that are no backups stay, and so do their packages.
+        killed runs have left. Files that are no backups stay, and so do packages they name.
 
         Raises:
             Locked: a backup is being written.
         """
-        if not self.root.exists():
-            return Pruned()
+        with refusing(self.root, action="prune"):
+            if not self.root.exists():
+                return Pruned()
         with alone(self._lock):
             return self._prune(older_than, now, delete=True)
 
     def _prune(self, older_than: timedelta, now: datetime, *, delete: bool) -> Pruned:
-        old = [one.id for one in self.backups() if one.taken and now - one.taken > older_than]
-        going = {self._path(backup_id) for backup_id in old}
+        aged = [one.id for one in self._records() if one.taken and now - one.taken > older_than]
+        leftovers = _listed(self._incoming)
         with refusing(self.root, action="prune"):
-            staying = [path for path in self._documents() if path not in going]
+            old = [backup_id for backup_id in aged if self._path(backup_id).is_file()]
+            going = {self._path(backup_id) for backup_id in old}
+            staying = [path for path in _listed(self._backups) if path not in going]
             # From the raw bytes: what a damaged or newer document names must stay as well.
-            needed = {name for path in staying if path.is_file() for name in _named(path)}
-            spare = [path for path in self._stored() if path.name not in needed]
-            pruned = Pruned(
-                backups=tuple(old),
-                packages=len(spare),
-                size=sum(path.stat().st_size for path in (*going, *spare)),
-                leftovers=len(self._leftovers()),
-            )
+            needed = {name for path in staying if path.is_file() for name in named_packages(path)}
+            kept = [path for path in _listed(self._packages) if SHA256.fullmatch(path.name)]
+            spare = [path for path in kept if path.name not in needed]
+            size = sum(path.stat().st_size for path in (*going, *spare))
             if delete:
                 # Backups first: no kill in between leaves one without its packages.
-                for paths in (going, spare):
-                    for path in paths:
-                        path.unlink(missing_ok=True)
-                    for folder in {path.parent for path in paths}:
-                        sync_folder(folder)
+                _delete(self._backups, going)
+                _delete(self._packages, spare)
                 self._sweep()
-        return pruned
+        return Pruned(backups=tuple(old), packages=len(spare), size=size, leftovers=len(leftovers))
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -274,47 +260,22 @@ class Vault:
 
     def _sweep(self) -> None:
         """Remove what killed runs have left; nobody else writes now."""
-        with refusing(self.root):
-            for path in self._leftovers():
+        with refusing(self._incoming):
+            for path in _listed(self._incoming):
                 if path.is_dir() and not path.is_symlink():
                     shutil.rmtree(path)
                 else:
                     path.unlink()
 
-    def _leftovers(self) -> list[Path]:
-        return [
-            *_listed(self._incoming),
-            *(path for path in _listed(self._backups) if path.name.startswith(".")),
-        ]
-
-    def _documents(self) -> list[Path]:
-        return [path for path in _listed(self._backups) if not path.name.startswith(".")]
-
-    def _stored(self) -> list[Path]:
-        return [path for path in _listed(self._packages) if _SHA256.fullmatch(path.name)]
-
     def _path(self, backup_id: str) -> Path:
-        return self._backups / f"{backup_id}.json"
+        return self._backups / f"{backup_id}{SUFFIX}"
 
-    def _read(self, path: Path) -> Backup | Damaged | None:
-        """The backup in the file ``path``; None if there is no such file."""
-        named = _ID.fullmatch(path.stem) if path.suffix == ".json" else None
-        if named is None:
-            return Damaged(id=path.name, why="it is no backup, by its name")
-        cluster, taken = named["cluster"], _moment(named["taken"])
-        try:
-            raw = path.read_bytes()
-            if _sum(raw) != named["sum"]:
-                raise NotABackup("it is not what was written")
-            backup = decode_backup(raw)
-            if (backup.cluster, backup.taken.replace(microsecond=0)) != (cluster, taken):
-                raise NotABackup("its name is that of another")
-        except FileNotFoundError:
-            return None
-        except (OSError, NotABackup) as error:
-            why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-            return Damaged(id=path.stem, why=why, cluster=cluster, taken=taken)
-        return replace(backup, id=path.stem)
+    def _records(self, cluster: str = "") -> list[Backup | Damaged]:
+        """What the documents hold, newest first; of no cluster is what does not say of which."""
+        read = (read_record(path) for path in _listed(self._backups))
+        wanted = {cluster, ""}
+        found = [one for one in read if one and (not cluster or one.cluster in wanted)]
+        return sorted(found, key=lambda one: (one.taken or _NEVER, one.id), reverse=True)
 
     def _checked(self, found: Backup | Damaged) -> Backup | Damaged:
         """``found``, or what its lack of packages makes of it."""
@@ -322,10 +283,8 @@ class Vault:
             return found
         for package in found.packages:
             path = self._packages / package.sha256
-            try:
-                whole = path.stat().st_size == package.size
-            except OSError:
-                whole = False
+            with refusing(path, action="read"):
+                whole = path.is_file() and path.stat().st_size == package.size
             if not whole:
                 why = f"its package {package.sha256[:12]} is not there any more, or not whole"
                 return Damaged(id=found.id, why=why, cluster=found.cluster, taken=found.taken)
@@ -334,40 +293,32 @@ class Vault:
     def _problem(self, sha256: str) -> str:
         """What is wrong with the file of a package, or nothing."""
         path = self._packages / sha256
-        if not _SHA256.fullmatch(sha256) or not path.is_file():
-            return "not there"
         with refusing(path, action="read"):
+            if not SHA256.fullmatch(sha256) or not path.is_file():
+                return "not there"
             _forget(path)
             with path.open("rb") as file:
                 same = hashlib.file_digest(file, "sha256").hexdigest() == sha256
         return "" if same else "damaged"
 
 
-def _sum(raw: bytes) -> str:
-    return hashlib.sha256(raw).hexdigest()[:10]
-
-
-def _moment(text: str) -> datetime | None:
-    try:
-        return datetime.strptime(text, _MOMENT).replace(tzinfo=UTC)
-    except ValueError:
-        return None
-
-
-def _named(path: Path) -> list[str]:
-    return [name.decode() for name in _NAMED.findall(path.read_bytes())]
-
-
 def _kind(found: Backup | Damaged) -> str:
-    return (
-        "damaged" if isinstance(found, Damaged) else "complete" if found.complete else "incomplete"
-    )
+    if isinstance(found, Damaged):
+        return "damaged"
+    return "complete" if found.complete else "incomplete"
 
 
 def _listed(folder: Path) -> list[Path]:
     """What is in ``folder``, which may not be there yet, in the order of its names."""
     with refusing(folder, action="read"):
         return sorted(folder.iterdir()) if folder.exists() else []
+
+
+def _delete(folder: Path, files: Iterable[Path]) -> None:
+    for path in files:
+        path.unlink()
+    if folder.exists():
+        sync_folder(folder)
 
 
 def _forget(path: Path) -> None:
