@@ -28,19 +28,22 @@ STORE_BYTES = 80 * 1024**2
 class LocalRayHead:
     """A head with one CPU, in a session of its own; never ended by name, as ``ray stop`` would.
 
-    ``port`` is the dashboard's. ``token`` turns Ray's token authentication on.
+    ``port`` is the dashboard's. ``token`` turns Ray's token authentication on. ``settings`` are
+    more of its environment. It can be started again after ``kill``, at the same ports.
     """
 
     token: str = ""
     port: int = 0
     folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="rf", dir="/tmp")))
+    settings: dict[str, str] = field(default_factory=dict)
+    _ports: dict[str, int] = field(default_factory=dict, repr=False)
     _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     def start(self) -> None:
         """Start Ray and wait until its dashboard answers."""
-        ports = _free_ports()
+        self._ports = ports = self._ports or _free_ports()
         self.port = ports["dashboard-port"]
-        with (self.folder / "head.log").open("wb") as log:
+        with (self.folder / "head.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [
                     *(self._python(), "-m", "ray.scripts.scripts"),
@@ -73,13 +76,27 @@ class LocalRayHead:
         """A client of the jobs."""
         return JobClient(self.http(), cluster="local", token=self.token or None)
 
-    def stop(self) -> None:
-        """End every process of the head and remove its files."""
+    def kill(self) -> None:
+        """End every process of the head, as the loss of its machine does."""
         if self._process is not None:
             for pid in _sessions_below(self._process.pid):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             self._process.wait(timeout=STOP_SECONDS)
+            self._process = None
+
+    def pids(self, part: str) -> tuple[int, ...]:
+        """The processes of this head whose command line has ``part``."""
+        found = []
+        for pid in _sessions_below(self._process.pid) if self._process else ():
+            with suppress(OSError):
+                if part.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    found.append(pid)
+        return tuple(found)
+
+    def stop(self) -> None:
+        """End every process of the head and remove its files."""
+        self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _answers(self) -> bool:
@@ -103,6 +120,7 @@ class LocalRayHead:
     def _environment(self) -> dict[str, str]:
         env = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
         env["PATH"] = f"{Path(sys.executable).parent}:{env.get('PATH', os.defpath)}"
+        env |= self.settings
         if not self.token:
             return env | {"RAY_AUTH_MODE": "disabled"}
         return env | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self.token}

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from rayfleet.errors import ToolFailed
 from rayfleet.job.model import JobStatus
 from rayfleet.job.vault.model import SavedJob, Unrestorable
+
+if TYPE_CHECKING:
+    from rayfleet.cluster.head import Head
+
+DASHBOARD_PORT = 8265
+_URIS_PER_RUN = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,3 +54,57 @@ class Source(Protocol):
             Unreachable: the connection was lost, or nobody answers.
             ToolFailed: the bytes that came are not the bytes that were sent.
         """
+
+
+class HeadSource:
+    """A cluster through its head: Ray's own store is read there, the dashboard is not needed.
+
+    ``dashboard_port`` tells which head is meant where a machine has several. A package comes
+    out of that store or not at all: what the head has unpacked of it is the folder that the job
+    works in, so that nobody can tell whether it is still what was submitted.
+    """
+
+    def __init__(self, head: Head, *, dashboard_port: int = DASHBOARD_PORT) -> None:
+        self._head = head
+        self._port = dashboard_port
+
+    def look(self) -> Look:
+        """What the cluster has now; see :class:`Source`."""
+        from rayfleet.job.snapshot.channel import asked
+        from rayfleet.job.snapshot.parse import parse_look
+
+        documents = []
+        with asked(self._head, "look", self._port) as answer:
+            for frame in answer.frames():
+                document = io.BytesIO()
+                answer.copy(frame, document)
+                documents.append(document.getvalue())
+        if len(documents) != 1:
+            raise ToolFailed(f"{self._head.address.cluster}: the head gave no account of its jobs")
+        return parse_look(documents[0])
+
+    def fetch(self, uris: Sequence[str], folder: Path) -> Mapping[str, Path]:
+        """Bring the bytes behind ``uris`` here; see :class:`Source`."""
+        distinct = tuple(dict.fromkeys(uris))
+        found: dict[str, Path] = {}
+        for start in range(0, len(distinct), _URIS_PER_RUN):
+            some = distinct[start : start + _URIS_PER_RUN]
+            found |= self._fetch(some, folder, start)
+        return found
+
+    def _fetch(self, uris: Sequence[str], folder: Path, number: int) -> dict[str, Path]:
+        from rayfleet.job.snapshot.channel import asked
+
+        left = list(uris)
+        found = {}
+        with asked(self._head, "fetch", self._port, uris) as answer:
+            for frame in answer.frames():
+                uri = str(frame.fields.get("uri"))
+                left.remove(uri)
+                if frame.kind == "package":
+                    found[uri] = folder / f"package-{number + len(uris) - len(left):05}"
+                    with found[uri].open("xb") as target:
+                        answer.copy(frame, target)
+        if left:
+            raise ToolFailed(f"{self._head.address.cluster}: the head did not answer for {left[0]}")
+        return found

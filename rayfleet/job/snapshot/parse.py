@@ -1,0 +1,129 @@
+"""From what the reader found to values, pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rayfleet.errors import ToolFailed
+from rayfleet.job.model import JobStatus
+from rayfleet.job.snapshot.source import Look
+from rayfleet.job.vault.model import LostKind, SavedJob, Unrestorable
+
+NO_SELECTOR = "its label selector"
+"""The job was so new that Ray had no supervisor for it yet: a later look has it."""
+
+_NODE_ID = "ray.io/node-id"
+_SERVE = "serve"
+_REPLICA = "SERVE_REPLICA::"
+# Queues and collectives of ray.util are made by users, the rest of Ray's actors by Ray.
+_USERS_OWN = "ray.util."
+
+
+def parse_look(document: bytes) -> Look:
+    """Read the document of one look.
+
+    A job whose record makes no sense is there with what is missing: one odd job must not keep
+    the others from being saved.
+
+    Raises:
+        ToolFailed: the document is not the reader's. No content is shown, it holds secrets.
+    """
+    try:
+        found = json.loads(document)
+        heads = frozenset(found["heads"])
+        jobs = [_job(row, heads) for row in found["live"]]
+        return Look(
+            session=str(found["session"]),
+            ray_version=str(found["ray_version"]),
+            jobs=tuple(sorted(jobs, key=lambda job: (job.started, job.submission_id))),
+            ended={name: JobStatus(status) for name, status in found["ended"].items()},
+            unrestorable=(*_drivers(found["drivers"]), *_actors(found["actors"])),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ToolFailed(
+            "the head's account of its jobs cannot be read", why=type(error).__name__
+        ) from error
+
+
+def _job(row: Mapping[str, Any], heads: frozenset[str]) -> SavedJob:
+    name = str(row["id"])
+    try:
+        record = json.loads(row["record"])
+        env = record.get("runtime_env_json")
+        job = SavedJob(
+            submission_id=name,
+            status=JobStatus(record["status"]),
+            started=int(record["start_time"]),
+            entrypoint=str(record["entrypoint"]),
+            metadata=record.get("metadata"),
+            runtime_env=None if env is None else json.loads(env),
+            num_cpus=record.get("entrypoint_num_cpus"),
+            num_gpus=record.get("entrypoint_num_gpus"),
+            memory=record.get("entrypoint_memory"),
+            resources=record.get("entrypoint_resources"),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        missing = f"its record cannot be read ({type(error).__name__})"
+        return SavedJob(
+            submission_id=name,
+            status=JobStatus.PENDING,
+            started=0,
+            entrypoint="",
+            missing=(missing,),
+        )
+    return _with_selector(job, row.get("supervisor"), heads)
+
+
+def _with_selector(
+    job: SavedJob, supervisor: Mapping[str, Any] | None, heads: frozenset[str]
+) -> SavedJob:
+    from dataclasses import replace
+
+    # One that ended before this job began was of an earlier job with the same id.
+    if supervisor is None or 0 < supervisor["end_time"] < job.started:
+        return replace(job, missing=(NO_SELECTOR,))
+    selector = dict(supervisor["label_selector"])
+    asks = (job.num_cpus, job.num_gpus, job.memory, job.resources)
+    # Ray sends a job that asks for nothing to the head by the id of the head's node, which a
+    # new head does not have.
+    if not any(asks) and selector.keys() == {_NODE_ID} and selector[_NODE_ID] in heads:
+        selector = {}
+    return replace(job, label_selector=selector or None)
+
+
+def _drivers(rows: Sequence[Mapping[str, Any]]) -> Iterator[Unrestorable]:
+    for row in rows:
+        if row["submission_id"] or str(row["namespace"]).startswith("_ray_internal"):
+            continue
+        yield Unrestorable(
+            kind=LostKind.DRIVER,
+            name=str(row["job_id"]),
+            detail=f"process {row['pid']} on {row['address']}",
+        )
+
+
+def _actors(rows: Sequence[Mapping[str, Any]]) -> Iterator[Unrestorable]:
+    applications: dict[str, int] = {}
+    serves = False
+    for row in rows:
+        name, module = str(row["name"]), str(row["module"])
+        if row["namespace"] == _SERVE and module.startswith("ray.serve."):
+            serves = True
+            if name.startswith(_REPLICA):
+                application = name.removeprefix(_REPLICA).partition("#")[0]
+                applications[application] = applications.get(application, 0) + 1
+        elif not module.startswith("ray.") or module.startswith(_USERS_OWN):
+            yield Unrestorable(
+                kind=LostKind.ACTOR,
+                name=name or str(row["class"]),
+                detail=f"{row['class']} in namespace {row['namespace']}",
+            )
+    if serves and not applications:
+        yield Unrestorable(kind=LostKind.SERVE, name=_SERVE, detail="no replica runs")
+    for application, replicas in sorted(applications.items()):
+        plural = "" if replicas == 1 else "s"
+        yield Unrestorable(
+            kind=LostKind.SERVE, name=application, detail=f"{replicas} replica{plural}"
+        )

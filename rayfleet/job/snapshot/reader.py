@@ -1,0 +1,235 @@
+"""What runs on the head: it reads the jobs and their packages out of Ray's own store, the GCS.
+
+It is sent to the head behind locate.py, which starts it in the Python of the cluster's own Ray
+with ``WHERE look`` or ``WHERE fetch URI...``. Its answer on stdout is MARK and then frames: one
+line of JSON each, followed by as many bytes as its ``size`` says. ``end`` is the last frame of a
+whole answer, ``error`` of any other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import sys
+from importlib import import_module
+from typing import Any, BinaryIO
+
+# Both as in locate.py, which is not there on the head.
+MARK = b"\0rayfleet-reader-1\n"
+LIMIT_SECONDS = 60
+
+RPC_SECONDS = 20
+JOB_PREFIX = b"_ray_internal_job_info_"
+JOB_NAMESPACE = b"job"
+SUPERVISOR_PREFIX = "_ray_internal_job_actor_"
+SUPERVISOR_NAMESPACE = "SUPERVISOR_ACTOR_RAY_NAMESPACE"
+ENDED = ("STOPPED", "SUCCEEDED", "FAILED")
+# In the order of an actor's life, so that one that moves on meanwhile is seen at least once.
+LIVING = ("DEPENDENCIES_UNREADY", "PENDING_CREATION", "ALIVE", "RESTARTING")
+
+
+class Failure(Exception):
+    """Why there is no answer: ``reason`` is for programs, the text for people."""
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+class Store:
+    """The GCS through the Ray that is installed here. A new one for every look."""
+
+    def __init__(self, address: str) -> None:
+        try:
+            raylet = import_module("ray._raylet")
+            self.types = import_module("ray.core.generated.gcs_pb2")
+        except ImportError as error:
+            raise Failure("no-python", f"its Python cannot import Ray: {error}") from error
+        options = raylet.GcsClientOptions.create(
+            address, None, allow_cluster_id_nil=True, fetch_cluster_id_if_nil=True
+        )
+        self.kv = raylet.GcsClient(address=address)
+        self.tables = raylet.GlobalStateAccessor(options)
+        if not self.tables.connect():
+            raise Failure("refused", f"the GCS at {address} does not let us in")
+
+    def records(self) -> dict[str, bytes]:
+        """What the GCS keeps of every submitted job, by submission id."""
+        keys = self.kv.internal_kv_keys(JOB_PREFIX, JOB_NAMESPACE, timeout=RPC_SECONDS)
+        found = {}
+        for start in range(0, len(keys), 500):
+            some = keys[start : start + 500]
+            found.update(self.kv.internal_kv_multi_get(some, JOB_NAMESPACE, timeout=RPC_SECONDS))
+        return {os.fsdecode(key[len(JOB_PREFIX) :]): value for key, value in found.items()}
+
+    def package(self, uri: str) -> bytes | None:
+        """The bytes of a package; None when the GCS does not have it."""
+        value = self.kv.internal_kv_get(os.fsencode(uri), None, timeout=LIMIT_SECONDS)
+        return None if value is None else bytes(value)
+
+    def actors(self, state: str) -> list[Any]:
+        """The actors in ``state``."""
+        rows = self.tables.get_actor_table(None, state)
+        return [self.types.ActorTableData.FromString(row) for row in rows]
+
+    def drivers(self) -> list[Any]:
+        """Every driver that ever connected."""
+        rows = self.tables.get_job_table(
+            skip_submission_job_info_field=True, skip_is_running_tasks_field=True
+        )
+        return [self.types.JobTableData.FromString(row) for row in rows]
+
+    def heads(self) -> list[str]:
+        """The ids of the head's node, of this start and of earlier ones."""
+        nodes = self.kv.get_all_node_info(timeout=RPC_SECONDS)
+        return [key.hex() for key, node in nodes.items() if node.is_head_node]
+
+
+def look(store: Store, where: dict[str, str]) -> dict[str, Any]:
+    """Everything that runs, as one document."""
+    import ray
+
+    live: list[dict[str, Any]] = []
+    ended = {}
+    # The records first: a job that is new in between is then unknown, and not half known.
+    for name, raw in store.records().items():
+        text = raw.decode("utf-8", "replace")
+        status = _status(text)
+        if status in ENDED:
+            ended[name] = status
+        else:
+            live.append({"id": name, "record": text})
+    actors = [row for state in LIVING for row in store.actors(state)]
+    supervisors = _supervisors(actors)
+    if any(job["id"] not in supervisors for job in live):
+        supervisors = {**_supervisors(store.actors("DEAD")), **supervisors}
+    for job in live:
+        job["supervisor"] = supervisors.get(job["id"])
+    # An actor may have been seen in two states.
+    others = {row.actor_id: row for row in actors if not _supervised(row)}
+    return {
+        "session": where["session"],
+        "ray_version": ray.__version__,
+        "heads": store.heads(),
+        "live": live,
+        "ended": ended,
+        "actors": [_actor(row) for row in others.values() if row.is_detached],
+        "drivers": [_driver(row) for row in store.drivers() if not row.is_dead],
+    }
+
+
+def _status(record: str) -> str:
+    try:
+        return str(json.loads(record)["status"])
+    except (ValueError, KeyError, TypeError):
+        return ""
+
+
+def _supervised(row: Any) -> str:
+    if row.ray_namespace == SUPERVISOR_NAMESPACE and row.name.startswith(SUPERVISOR_PREFIX):
+        return str(row.name[len(SUPERVISOR_PREFIX) :])
+    return ""
+
+
+def _supervisors(rows: list[Any]) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for row in sorted(rows, key=lambda row: row.end_time):
+        if name := _supervised(row):
+            selector = dict(row.label_selector)
+            # An id that was deleted and used again has had several; 0 is one that still lives.
+            found[name] = {"label_selector": selector, "end_time": row.end_time}
+    return found
+
+
+def _actor(row: Any) -> dict[str, Any]:
+    module = row.function_descriptor.python_function_descriptor.module_name
+    return {
+        "name": row.name,
+        "class": row.class_name,
+        "namespace": row.ray_namespace,
+        "module": module,
+    }
+
+
+def _driver(row: Any) -> dict[str, Any]:
+    return {
+        "job_id": row.job_id.hex(),
+        "entrypoint": row.entrypoint,
+        "namespace": row.config.ray_namespace,
+        "submission_id": row.config.metadata.get("job_submission_id", ""),
+        "address": row.driver_ip_address,
+        "pid": row.driver_pid,
+    }
+
+
+# Answers.
+
+
+def emit(out: BinaryIO, kind: str, body: bytes = b"", **fields: str) -> None:
+    """Write one frame."""
+    digest = hashlib.sha256(body).hexdigest()
+    header = {"kind": kind, **fields, "size": len(body), "sha256": digest}
+    out.write(json.dumps(header).encode() + b"\n")
+    out.write(body)
+    out.flush()
+
+
+def answer(out: BinaryIO, where: dict[str, str], mode: str, uris: list[str]) -> None:
+    """Do what was asked and write it down."""
+    signal.alarm(LIMIT_SECONDS)
+    store = _opened(where)
+    if mode == "look":
+        emit(out, "look", json.dumps(look(store, where)).encode())
+    for uri in uris:
+        signal.alarm(LIMIT_SECONDS)
+        content = store.package(uri)
+        if content is None:
+            emit(out, "absent", uri=uri)
+        else:
+            emit(out, "package", content, uri=uri)
+    emit(out, "end")
+
+
+def _opened(where: dict[str, str]) -> Store:
+    try:
+        return Store(where["address"])
+    except Failure:
+        raise
+    except Exception as error:
+        raise Failure("refused", _said(error)) from error
+
+
+def _said(error: Exception) -> str:
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0][:300]}"
+
+
+def _output() -> BinaryIO:
+    """Stdout for us alone: whatever Ray prints goes to stderr."""
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    out.write(MARK)
+    return out
+
+
+def main(words: list[str]) -> int:
+    """Answer; 0 when it is a whole answer, 3 for an error that is told in a frame."""
+    out = _output()
+    try:
+        answer(out, json.loads(words[0]), words[1], words[2:])
+    except BrokenPipeError:
+        return 3
+    except Failure as failure:
+        emit(out, "error", reason=failure.reason, text=str(failure))
+        return 3
+    except Exception as error:
+        emit(out, "error", reason="failed", text=_said(error))
+        return 3
+    return 0
+
+
+if __name__ == "__main__":
+    # Ray's threads have nothing to finish.
+    os._exit(main(sys.argv[1:]))
