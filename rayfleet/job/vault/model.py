@@ -50,6 +50,12 @@ class SavedJob:
         found = (uri for uri in named if isinstance(uri, str) and uri.startswith(PACKAGE_SCHEME))
         return tuple(dict.fromkeys(found))
 
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The values of its environment variables, none of which may be shown."""
+        values = (self.runtime_env or {}).get("env_vars")
+        return tuple(map(str, values.values())) if isinstance(values, Mapping) else ()
+
     def document(self) -> dict[str, object]:
         """The body of ``POST /api/jobs/`` that makes the same job again."""
         fields: dict[str, object] = {
