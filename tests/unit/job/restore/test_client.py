@@ -130,7 +130,7 @@ def test_packages_of_any_name_are_asked_for_and_put_at_one_path(tmp_path: Path, 
 
 def test_a_head_that_cannot_tell_of_a_package_is_an_error_and_no_absence() -> None:
     jobs, _ = client(Canned(status=500, text="Traceback ...\nRpcError: no GCS"))
-    with pytest.raises(ToolFailed, match="cannot ask for p.zip"):
+    with pytest.raises(ToolFailed, match=r"cannot ask for p\.zip"):
         jobs.has_package("p.zip")
 
 
