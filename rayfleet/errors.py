@@ -9,10 +9,15 @@
     ├── PrerequisiteMissing      1  something this machine lacks (engine, tool, disk)
     ├── ToolFailed               1  an external program or service refused
     ├── PartialFailure           2  some clusters or regions failed, others did not
+    ├── JobFailed                2  the job that was waited for ended as FAILED
+    ├── NotStoppable             2  a job waits to start, and Ray stops it only then
     ├── Declined                 3  the operator said no, or --yes was needed
+    ├── JobStopped               3  somebody stopped the job that was waited for
     ├── Drift                    4  generated files differ from the fleet
     ├── Unreachable              4  a head, registry or API does not answer
-    └── Locked                   5  another run works on the same thing
+    │   └── JobLost              4  the head was replaced and knows the job no more
+    ├── Locked                   5  another run works on the same thing
+    └── JobTimedOut            124  a job had not ended in time, as with timeout(1)
 
 The base is Invoke's own ``Exit``, so that every host program, another repository's task file
 included, prints one clear message and exits with the documented code, without a traceback.

@@ -3,13 +3,38 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rayfleet.errors import UsageError
 from rayfleet.fleet.model import Cluster, Fleet
+
+FOUND_BY_RAY = frozenset({"CPU", "memory", "object_store_memory"})
+"""What Ray looks for on a machine when the config does not state it (Ray 2.60)."""
+
+_OF_OPTION = {"--num-cpus": "CPU", "--num-gpus": "GPU", "--memory": "memory"}
+_WITH_GPUS = re.compile(r"(?:a\d|g\d)\w*-")  # GCP's machine types that bring GPUs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeType:
+    """A kind of node that a cluster may have.
+
+    ``resources`` and ``labels`` are what the config states. ``found`` names resources that a
+    machine may have without that; ``more_resources`` and ``more_labels`` say that it may have
+    any. ``most`` is how many such nodes there can be, 1 for the head's type.
+    """
+
+    name: str
+    most: int
+    resources: Mapping[str, float] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    found: frozenset[str] = FOUND_BY_RAY
+    more_resources: bool = False
+    more_labels: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +43,8 @@ class LaunchConfig:
 
     ``provider`` is Ray's own section, passed on as it is. ``image`` is the full reference of
     the head's image; ``digest`` its ``sha256:…``, empty for a bare tag. ``min_workers`` maps a
-    node type to its minimum, types without one left out. ``hash`` is of the file's bytes.
+    node type to its minimum, types without one left out. ``node_types`` are all of them, the
+    head's too. ``hash`` is of the file's bytes.
     """
 
     path: Path
@@ -27,6 +53,7 @@ class LaunchConfig:
     image: str
     min_workers: Mapping[str, int]
     hash: str
+    node_types: tuple[NodeType, ...] = ()
 
     @property
     def digest(self) -> str:
@@ -68,8 +95,9 @@ def read_launch_config(fleet: Fleet, cluster: Cluster) -> LaunchConfig:
                 name: node["min_workers"] for name, node in types.items() if node["min_workers"]
             },
             hash=hashlib.sha256(raw).hexdigest(),
+            node_types=tuple(_node_type(content, name) for name in types),
         )
-    except (yaml.YAMLError, KeyError, TypeError) as error:
+    except (yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(
             f"{path} is no cluster config", why=str(error), next_step="invoke update-configs"
         ) from error
@@ -78,3 +106,32 @@ def read_launch_config(fleet: Fleet, cluster: Cluster) -> LaunchConfig:
 def _image(content: Mapping[str, Any], head: Mapping[str, Any]) -> str:
     docker = content.get("docker") or {}
     return str(docker.get("head_image") or docker.get("image") or head["node_config"]["image"])
+
+
+def _node_type(content: Mapping[str, Any], name: str) -> NodeType:
+    node = content["available_node_types"][name]
+    head = name == content["head_node_type"]
+    limit = int(content.get("max_workers", 2))  # Ray's own default
+    resources = {key: float(value) for key, value in (node.get("resources") or {}).items()}
+    # What Ray's command line says counts on the machine, whatever the config states.
+    command = " ".join(content.get(f"{'head' if head else 'worker'}_start_ray_commands") or ())
+    options = set(re.findall(r"--[a-z-]+", command))
+    there = frozenset(_OF_OPTION[option] for option in options & set(_OF_OPTION))
+    return NodeType(
+        name=name,
+        most=1 if head else min(int(node.get("max_workers", limit)), limit),
+        resources={key: value for key, value in resources.items() if key not in there},
+        labels={str(key): str(value) for key, value in (node.get("labels") or {}).items()},
+        found=FOUND_BY_RAY | there | _accelerators(node.get("node_config") or {}),
+        more_resources="--resources" in options,
+        more_labels=bool(options & {"--labels", "--labels-file"}),
+    )
+
+
+def _accelerators(machine: Mapping[str, Any]) -> frozenset[str]:
+    found = set()
+    if machine.get("guestAccelerators") or _WITH_GPUS.match(str(machine.get("machineType", ""))):
+        found.add("GPU")
+    if machine.get("acceleratorType") or machine.get("acceleratorConfig"):
+        found.add("TPU")
+    return frozenset(found)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rayfleet.errors import PartialFailure, RayfleetError, Unreachable
 from rayfleet.job.model import Job
+from rayfleet.job.redaction import redacted
 
 if TYPE_CHECKING:
     from rayfleet.console import Console
@@ -86,12 +87,12 @@ def gather_board(
 
 
 def _row(cluster: str, job: Job) -> tuple[str, ...]:
-    entrypoint = " ".join(job.entrypoint.split())
+    # Masked before it is cut: half a secret is not recognised.
+    entrypoint = " ".join(redacted(job.entrypoint).split())
     if len(entrypoint) > _ENTRYPOINT_WIDTH:
         entrypoint = entrypoint[: _ENTRYPOINT_WIDTH - 3] + "..."
     started = f"{job.start:%Y-%m-%d %H:%M:%S}" if job.start else ""
-    owner = job.metadata.get("owner", "")
-    return (cluster, job.name, job.status.value, owner, started, _took(job), entrypoint)
+    return (cluster, job.name, job.status.value, job.owner, started, _took(job), entrypoint)
 
 
 def _took(job: Job) -> str:

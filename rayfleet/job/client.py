@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from rayfleet.errors import ToolFailed, Unreachable
 from rayfleet.job.dashboard import READ_ATTEMPTS, Answer, Dashboard, retried
-from rayfleet.job.model import Job, JobExists, JobLost, UnknownJob, parse_job
+from rayfleet.job.log_position import LogPosition
+from rayfleet.job.model import Job, JobExists, JobLost, JobTimedOut, UnknownJob, parse_job
+from rayfleet.job.nodes import NODES, LiveNode, parse_nodes
 from rayfleet.job.redaction import redacted
-from rayfleet.waiting import Clock, DeadlineExceeded, SystemClock
+from rayfleet.waiting import Clock, SystemClock
 
 if TYPE_CHECKING:
     from urllib3 import HTTPConnectionPool
@@ -52,34 +54,6 @@ class Submittable(Protocol):
 
 class _NotReady(Unreachable):
     """The head answers but accepts no jobs yet."""
-
-
-class LogPosition:
-    """Which part of a job's growing log has been handed on.
-
-    ``contact`` is the clock's time of the last answer, None before the first.
-    """
-
-    def __init__(self) -> None:
-        self.contact: float | None = None
-        self._characters = 0
-
-    @property
-    def known(self) -> bool:
-        """True when the head has told of the job."""
-        return self.contact is not None
-
-    def unread(self, text: str | None, *, complete: bool) -> Iterator[str]:
-        """The lines after those already given; an unfinished last one only when complete."""
-        if text is None:
-            return
-        if len(text) < self._characters:
-            self._characters = 0
-        end = len(text) if complete else text.rfind("\n") + 1
-        fresh = text[self._characters : end]
-        self._characters = max(self._characters, end)
-        if fresh:
-            yield from fresh.removesuffix("\n").split("\n")
 
 
 class JobClient:
@@ -167,16 +141,26 @@ class JobClient:
         """
         path = f"/api/jobs/{_quoted(job_id)}"
 
-        def delete() -> Answer:
-            answer = retried(lambda: self._dashboard.delete(path), attempts=READ_ATTEMPTS)
-            self._must_be_ready(answer)
-            return answer
-
-        answer = retried(delete, attempts=25, on=_NotReady, seconds=AGENT_SECONDS)
+        answer = self._when_ready(lambda: self._dashboard.delete(path))
         if answer.status == 404 and _UNKNOWN in answer.text:
             return False
         self._read(answer, f"delete {job_id}")
         return True
+
+    def stop(self, job_id: str) -> bool:
+        """Ask a job to end, and return at once; False if none of its processes was there to ask.
+
+        True tells nothing of how it goes on: a job that waits for resources goes on waiting.
+        """
+        path = f"/api/jobs/{_quoted(job_id)}/stop"
+        answer = self._when_ready(lambda: self._dashboard.post(path, {}))
+        self._must_know(answer, job_id)
+        document = self._read(answer, f"stop {job_id}")
+        return isinstance(document, Mapping) and document.get("stopped") is True
+
+    def nodes(self) -> tuple[LiveNode, ...]:
+        """The nodes that are up, the head among them."""
+        return parse_nodes(self._read(self._dashboard.get(NODES), "list the nodes"))
 
     def list(self) -> tuple[Job, ...]:
         """All jobs that the head remembers, oldest first."""
@@ -201,6 +185,17 @@ class JobClient:
         self._must_know(answer, job_id)
         return parse_job(self._read(answer, f"look up {job_id}"))
 
+    def get_known(self, job_id: str) -> Job:
+        """The job of that id, which the head has told of before.
+
+        Raises:
+            JobLost: the head knows it no more.
+        """
+        try:
+            return self.get(job_id)
+        except UnknownJob as error:
+            raise self._lost(job_id) from error
+
     def logs(self, job_id: str) -> str:
         """All that the job's entrypoint has printed so far.
 
@@ -223,8 +218,9 @@ class JobClient:
         interval: float = 1.0,
         position: LogPosition | None = None,
         notice: Callable[[str], None] = lambda text: None,
+        read: bool = True,
     ) -> Iterator[str]:
-        """Yield each line of the job's log once, until the job has ended.
+        """Yield each line of the job's log once (none unless ``read``), until the job has ended.
 
         ``timeout`` and ``interval`` are seconds. The API has only whole logs, so the pauses
         grow with the time that a read takes. A log that the head cannot read does not hide
@@ -234,14 +230,15 @@ class JobClient:
         Raises:
             UnknownJob: there is no such job.
             JobLost: the head had the job and has it no more.
-            DeadlineExceeded: the job still runs after ``timeout``.
+            JobTimedOut: the job still runs after ``timeout``.
         """
         deadline = self._clock.monotonic() + timeout
         position = position or LogPosition()
         while True:
             began = self._clock.monotonic()
-            job = self._still_there(job_id) if position.known else self.get(job_id)
-            yield from position.unread(self._log_if_readable(job, notice), complete=job.ended)
+            job = self.get_known(job_id) if position.known else self.get(job_id)
+            text = self._log_if_readable(job, notice) if read else None
+            yield from position.unread(text, complete=job.ended)
             if job.ended:
                 return
             now = position.contact = self._clock.monotonic()
@@ -264,6 +261,16 @@ class JobClient:
                 why=f"it runs: {redacted(there.entrypoint)}",
             )
         return request.submission_id
+
+    def _when_ready(self, call: Callable[[], Answer]) -> Answer:
+        """``call``, which may be made twice, again until the head has an agent to do it."""
+
+        def once() -> Answer:
+            answer = retried(call, attempts=READ_ATTEMPTS)
+            self._must_be_ready(answer)
+            return answer
+
+        return retried(once, attempts=25, on=_NotReady, seconds=AGENT_SECONDS)
 
     def _must_be_ready(self, answer: Answer) -> None:
         if not answer.ok and any(sign in answer.text for sign in _NO_AGENT):
@@ -292,12 +299,6 @@ class JobClient:
                 notice(str(error))
             return None
 
-    def _still_there(self, job_id: str) -> Job:
-        try:
-            return self.get(job_id)
-        except UnknownJob as error:
-            raise self._lost(job_id) from error
-
     def _lost(self, job_id: str) -> JobLost:
         return JobLost(
             f"{self.cluster} has lost the job {job_id}",
@@ -305,8 +306,8 @@ class JobClient:
             next_step="submit it again; an idempotent job goes on where it was",
         )
 
-    def _too_late(self, job: Job, timeout: float) -> DeadlineExceeded:
-        return DeadlineExceeded(
+    def _too_late(self, job: Job, timeout: float) -> JobTimedOut:
+        return JobTimedOut(
             f"{self.cluster}: {job.name} has not ended within {timeout:.0f} s",
             why=f"it is {job.status}; it was left running",
             next_step=f"invoke jobs.logs --cluster {self.cluster} {job.name} --follow",

@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 from rayfleet.errors import RayfleetError, ToolFailed, Unreachable, UsageError
+from rayfleet.job.needs import Needs
+from rayfleet.job.redaction import redacted, redacted_values
 
 
 class JobStatus(StrEnum):
@@ -38,7 +40,7 @@ class JobRequest:
 
     ``submission_id`` is chosen by us, so that the same request sent twice is one job.
     ``package`` is the file name of an uploaded working directory (``_ray_pkg_….zip``), or
-    empty. ``num_cpus`` is reserved for the entrypoint itself; with 0 it runs on the head.
+    empty. ``needs`` are reserved for the entrypoint itself; without any it runs on the head.
     """
 
     submission_id: str
@@ -46,7 +48,7 @@ class JobRequest:
     metadata: Mapping[str, str] = field(default_factory=dict)
     env_vars: Mapping[str, str] = field(default_factory=dict, repr=False)
     package: str = ""
-    num_cpus: float = 0.0
+    needs: Needs = field(default_factory=Needs)
 
     def document(self) -> dict[str, object]:
         """The body of ``POST /api/jobs/`` (Ray 2.60, JobSubmitRequest)."""
@@ -60,7 +62,7 @@ class JobRequest:
             "submission_id": self.submission_id,
             "runtime_env": runtime_env,
             "metadata": dict(self.metadata),
-            "entrypoint_num_cpus": self.num_cpus,
+            **self.needs.document(),
         }
 
 
@@ -97,18 +99,24 @@ class Job:
         """True when the job cannot change any more."""
         return self.status.ended
 
+    @property
+    def owner(self) -> str:
+        """Who submitted it, as its metadata says; ``unknown`` when it does not."""
+        return self.metadata.get("owner") or "unknown"
+
     def document(self) -> dict[str, object]:
-        """The job as ``--json`` prints it; times are ISO 8601 UTC or null."""
+        """The job as ``--json`` prints it: secrets masked, times as ISO 8601 UTC or null."""
         return {
             "submission_id": self.submission_id,
             "job_id": self.job_id,
             "kind": self.kind.value,
             "status": self.status.value,
-            "entrypoint": self.entrypoint,
+            "entrypoint": redacted(self.entrypoint),
             "start": self.start.isoformat() if self.start else None,
             "end": self.end.isoformat() if self.end else None,
-            "metadata": dict(self.metadata),
-            "message": self.message,
+            "owner": self.owner,
+            "metadata": redacted_values(self.metadata),
+            "message": redacted(self.message),
             "error_type": self.error_type,
             "exit_code": self.exit_code,
         }
@@ -123,7 +131,7 @@ class JobExists(UsageError):
 
 
 class JobFailed(RayfleetError):
-    """The job ran and ended as FAILED."""
+    """The job ended as FAILED, whether or not its entrypoint ever ran."""
 
     exit_code = 2
 
@@ -132,6 +140,18 @@ class JobStopped(RayfleetError):
     """Somebody stopped the job."""
 
     exit_code = 3
+
+
+class JobTimedOut(RayfleetError):
+    """The job had not ended when the time for it was up; it was left as it is."""
+
+    exit_code = 124  # as timeout(1)
+
+
+class NotStoppable(RayfleetError):
+    """Ray took the request to stop a job that has not started, and the job waits on."""
+
+    exit_code = 2
 
 
 class JobLost(Unreachable):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from urllib.parse import quote
 
 MASK = "***"
@@ -18,9 +18,8 @@ _SECRET_WORD = re.compile(
 )
 _NEVER_COUNTS = re.compile(r"\w*(?:secret|pass|pwd|credential)\w*")
 _COUNTING_WORDS = frozenset(
-    ("batch", "count", "dim", "dims", "head", "heads", "id", "len", "length", "limit")
-    + ("max", "min", "n", "new", "num", "per", "size")
-)
+    ("batch", "count", "dim", "dims", "head", "heads", "id", "len", "length", "limit", "max")
+) | frozenset(("min", "n", "new", "num", "per", "size"))
 _ELSEWHERE = frozenset(("dir", "file", "mode", "path", "type"))
 _HARMLESS = frozenset(("true", "false", "none", "null", MASK))
 _NUMBER = re.compile(r"-?\d[\d_]*(?:\.\d+)?(?:e\d+)?", re.IGNORECASE)
@@ -88,6 +87,19 @@ def redacted(text: str, secrets: Iterable[str] = ()) -> str:
         text = after.sub(lambda found, end=end: f"{found['scheme']}{MASK}{end}", text)  # type: ignore[misc]
     text = _OPTION.sub(_masked, text)
     return _ASSIGNED.sub(_masked, text)
+
+
+def redacted_values(values: Mapping[str, str]) -> dict[str, str]:
+    """``values`` with the mask in the place of every secret: by name, and within each text."""
+    return {
+        name: MASK if looks_secret(name) and _worth_hiding(name, value) else redacted(value)
+        for name, value in values.items()
+    }
+
+
+def secrets_of(env_vars: Mapping[str, str]) -> tuple[str, ...]:
+    """The values of ``env_vars`` whose names look secret: what no text should quote."""
+    return tuple(value for name, value in env_vars.items() if looks_secret(name))
 
 
 def looks_secret(name: str) -> bool:

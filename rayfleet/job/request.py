@@ -17,24 +17,30 @@ from rayfleet.arguments import parse_number
 from rayfleet.errors import UsageError
 from rayfleet.job.checkout import commit_of
 from rayfleet.job.model import JobRequest
+from rayfleet.job.needs import Needs, parse_pairs
+from rayfleet.job.redaction import MASK, looks_secret, redacted, secrets_of
 
+OURS = ("owner", "commit", "command")
+"""The metadata that every submit records by itself."""
+
+_PAIRS = ("--env", "--metadata")
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_MASK = "***"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
     """A job as typed. ``working_dir`` is relative to where the operator stands; None: no files.
 
-    ``timeout`` is how many seconds to stay with the job. ``argv`` is the whole command line;
-    the job's metadata keeps it without the values of
-    ``--env``.
+    ``metadata`` is added to what every job records. ``timeout`` is how many seconds to stay with
+    the job. ``argv`` is the whole command line; the job's metadata keeps it without secrets and
+    without the values of ``--env`` and ``--metadata``.
     """
 
     entrypoint: str
     working_dir: Path | None = None
     env_vars: Mapping[str, str] = field(default_factory=dict, repr=False)
-    num_cpus: float = 0.0
+    metadata: Mapping[str, str] = field(default_factory=dict, repr=False)
+    needs: Needs = field(default_factory=Needs)
     timeout: float = 86_400.0
     argv: Sequence[str] = field(default=(), repr=False)
 
@@ -46,11 +52,12 @@ class Order:
             entrypoint=self.entrypoint,
             env_vars=self.env_vars,
             package=package,
-            num_cpus=self.num_cpus,
+            needs=self.needs,
             metadata={
+                **self.metadata,
                 "owner": f"{user}@{socket.gethostname()}",
                 "commit": commit_of((self.working_dir or Path.cwd()).resolve()),
-                "command": recorded_command(self.argv),
+                "command": recorded_command(self.argv, secrets_of(self.env_vars)),
             },
         )
 
@@ -60,15 +67,16 @@ def parse_order(
     *,
     working_dir: str,
     env: Sequence[str],
-    num_cpus: str,
     timeout: str,
     argv: Sequence[str],
     environ: Mapping[str, str],
+    metadata: Sequence[str] = (),
+    needs: Needs | None = None,
 ) -> Order:
     """Read the arguments of ``jobs.submit``.
 
     Raises:
-        UsageError: the entrypoint is empty, or a number or variable makes no sense.
+        UsageError: the entrypoint is empty, or a number, variable or key makes no sense.
     """
     if not entrypoint.strip():
         raise UsageError("no entrypoint", next_step="invoke jobs.submit --cluster X 'python x.py'")
@@ -76,7 +84,8 @@ def parse_order(
         entrypoint=entrypoint,
         working_dir=Path(working_dir).expanduser() if working_dir else None,
         env_vars=parse_env(env, environ),
-        num_cpus=parse_number(num_cpus, "--num-cpus", smallest=0.0),
+        metadata=parse_metadata(metadata),
+        needs=needs or Needs(),
         timeout=parse_number(timeout, "--timeout", smallest=1.0),
         argv=argv,
     )
@@ -100,27 +109,52 @@ def parse_env(pairs: Sequence[str], environ: Mapping[str, str]) -> dict[str, str
     return found
 
 
+def parse_metadata(pairs: Sequence[str]) -> dict[str, str]:
+    """Read the ``KEY=VALUE`` of ``--metadata``.
+
+    Raises:
+        UsageError: a key is missing, given twice, or one that every submit records itself.
+    """
+    found = parse_pairs(pairs, "--metadata", "KEY=VALUE")
+    for key in OURS:
+        if key in found:
+            raise UsageError(
+                f"--metadata {key} is recorded by rayfleet itself",
+                why="it tells who submitted a job, from what and how",
+                next_step="choose another key",
+            )
+    return found
+
+
 def new_submission_id(user: str, now: datetime) -> str:
     """``rayfleet-<user>-<UTC time>-<random>``: fit for a URL and a file name, never used twice."""
     name = re.sub(r"[^a-z0-9]+", "-", user.lower()).strip("-")[:32] or "unknown"
     return f"rayfleet-{name}-{now.astimezone(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
 
 
-def recorded_command(argv: Sequence[str]) -> str:
-    """``argv`` as one line of shell, with the values of ``--env`` masked."""
+def recorded_command(argv: Sequence[str], secrets: Sequence[str] = ()) -> str:
+    """``argv`` as one line of shell, without what is secret in it.
+
+    The values of ``--env`` and ``--metadata`` are masked whatever they are, ``secrets`` and
+    all that :func:`~rayfleet.job.redaction.redacted` knows wherever they stand.
+    """
     shown = list(argv[:1])
     for before, word in pairwise(argv):
-        if before == "--env":
-            word = _masked(word)
-        elif word.startswith("--env="):
-            word = "--env=" + _masked(word.removeprefix("--env="))
-        shown.append(word)
+        option, equals, value = word.partition("=")
+        if before in _PAIRS:
+            shown.append(_masked(word))
+        elif equals and option in _PAIRS:
+            shown.append(f"{option}={_masked(value)}")
+        elif before.startswith("--") and "=" not in before and looks_secret(before):
+            shown.append(MASK)
+        else:
+            shown.append(redacted(word, secrets))
     return shlex.join(shown)
 
 
 def _masked(pair: str) -> str:
     key, equals, _ = pair.partition("=")
-    return f"{key}={_MASK}" if equals else key
+    return f"{key}={MASK}" if equals else key
 
 
 def _user() -> str:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, TypeAlias
 
 from rayfleet.errors import Unreachable
-from rayfleet.job.client import JobClient, LogPosition
+from rayfleet.job.client import JobClient
+from rayfleet.job.fit import require_fit
+from rayfleet.job.log_position import LogPosition
 from rayfleet.job.model import Job, JobFailed, JobLost, JobStatus, JobStopped
 from rayfleet.job.package import packaged
-from rayfleet.waiting import Clock, DeadlineExceeded, SystemClock
+from rayfleet.job.redaction import redacted, secrets_of
+from rayfleet.waiting import Clock, SystemClock
 
 if TYPE_CHECKING:
+    from rayfleet.cluster.config import NodeType
     from rayfleet.console import Console
     from rayfleet.job.request import Order
 
@@ -24,23 +28,41 @@ RECONNECT_SECONDS = 3.0
 
 
 def submit_job(
-    connect: Connect, order: Order, *, console: Console, wait: bool, as_json: bool
+    connect: Connect,
+    order: Order,
+    *,
+    console: Console,
+    wait: bool,
+    as_json: bool,
+    node_types: Sequence[NodeType] = (),
 ) -> None:
     """Submit ``order``; with ``wait`` print its log until it has ended.
 
     On stdout: the log, or without ``wait`` the submission id; with ``as_json`` the job alone.
+    ``node_types`` are those of the cluster, none if they are not known.
 
     Raises:
-        JobFailed, JobStopped, JobLost, DeadlineExceeded: how it ended, if it was not well.
+        UsageError: no node that the cluster can have holds the job; nothing was submitted.
+        JobFailed, JobStopped, JobLost, JobTimedOut: how it ended, if it was not well.
     """
     with connect() as client:
+        if node_types:
+            require_fit(order.needs, node_types, client.nodes, cluster=client.cluster)
         submission_id = place(client, order, console)
         if not wait and as_json:
             console.json(client.get(submission_id).document())
         elif not wait:
             console.data(submission_id)
     if wait:
-        watch_job(connect, submission_id, console=console, timeout=order.timeout, as_json=as_json)
+        watch_job(
+            connect,
+            submission_id,
+            console=console,
+            timeout=order.timeout,
+            as_json=as_json,
+            submitted=True,
+            secrets=secrets_of(order.env_vars),
+        )
 
 
 def place(client: JobClient, order: Order, console: Console) -> str:
@@ -83,33 +105,40 @@ def watch_job(
     console: Console,
     timeout: float,
     as_json: bool,
+    log: bool = True,
+    submitted: bool = False,
+    secrets: Sequence[str] = (),
     clock: Clock | None = None,
 ) -> None:
     """Print each new line of the job's log until it has ended, then say how it ended.
 
-    With ``as_json`` the log is narration (stderr) and the job is the data. A connection that
-    breaks is made again, as long as the head was heard within the last two minutes.
+    With ``as_json`` the log is narration (stderr) and the job is the data; without ``log``
+    it is not read. A connection that breaks is made again, as long as the head was heard
+    within the last two minutes. ``submitted`` says that the head has taken the job already:
+    one that does not know it has lost it. ``secrets`` are masked in what the head says.
 
     Raises:
         JobFailed, JobStopped: it did not succeed.
         JobLost: the head forgot it.
-        DeadlineExceeded: it still runs after ``timeout`` seconds; it is left running.
+        JobTimedOut: it has not ended after ``timeout`` seconds; it is left as it is.
         Unreachable: the head was not heard for two minutes.
     """
     out: Callable[[str], None] = console.say if as_json else console.data
-    watch = _Watch(connect, job_id, console.say, clock or SystemClock())
+    clock = clock or SystemClock()
+    watch = _Watch(connect, job_id, console.say, clock, log=log)
+    if submitted:
+        watch.position.contact = clock.monotonic()
     with _left_running(job_id, console):
         for line in watch.lines(timeout):
             out(line)
-        with connect() as client:
-            cluster, job = client.cluster, client.get(job_id)
+        job = watch.ended()
     if as_json:
         console.json(job.document())
-    console.say(f"{cluster}: {job.name} {job.status}")
-    raise_outcome(cluster, job)
+    console.say(f"{watch.cluster}: {job.name} {job.status}")
+    raise_outcome(watch.cluster, job, secrets)
 
 
-def raise_outcome(cluster: str, job: Job) -> None:
+def raise_outcome(cluster: str, job: Job, secrets: Sequence[str] = ()) -> None:
     """Raise unless the ended ``job`` succeeded.
 
     Raises:
@@ -120,20 +149,28 @@ def raise_outcome(cluster: str, job: Job) -> None:
     if job.status is JobStatus.STOPPED:
         raise JobStopped(f"{cluster}: {job.name} was stopped", next_step=logs)
     if job.status is JobStatus.FAILED:
-        raise JobFailed(f"{cluster}: {job.name} failed", why=_cause(job), next_step=logs)
+        raise JobFailed(f"{cluster}: {job.name} failed", why=_cause(job, secrets), next_step=logs)
 
 
 class _Watch:
     """Follows one job over as many connections as it takes."""
 
     def __init__(
-        self, connect: Connect, job_id: str, notice: Callable[[str], None], clock: Clock
+        self,
+        connect: Connect,
+        job_id: str,
+        notice: Callable[[str], None],
+        clock: Clock,
+        *,
+        log: bool,
     ) -> None:
+        self.position = LogPosition()
+        self.cluster = ""
         self._connect = connect
         self._job_id = job_id
         self._notice = notice
         self._clock = clock
-        self._position = LogPosition()
+        self._log = log
 
     def lines(self, timeout: float) -> Iterator[str]:
         """Each line of the log once, until the job has ended."""
@@ -143,17 +180,36 @@ class _Watch:
             try:
                 with self._connect() as client:
                     yield from client.follow(
-                        self._job_id, timeout=left, position=self._position, notice=self._notice
+                        self._job_id,
+                        timeout=left,
+                        position=self.position,
+                        notice=self._notice,
+                        read=self._log,
                     )
                 return
-            except (JobLost, DeadlineExceeded):
+            except JobLost:
                 raise
             except Unreachable as error:
-                contact = self._position.contact
-                if contact is None or self._clock.monotonic() - contact > SILENCE_SECONDS:
-                    raise
-                self._notice(f"{error.what}; connecting again")
-                self._clock.sleep(RECONNECT_SECONDS)
+                self._pause(error)
+
+    def ended(self) -> Job:
+        """The job as it ended, once :meth:`lines` is through."""
+        while True:
+            try:
+                with self._connect() as client:
+                    self.cluster = client.cluster
+                    return client.get_known(self._job_id)
+            except JobLost:
+                raise
+            except Unreachable as error:
+                self._pause(error)
+
+    def _pause(self, error: Unreachable) -> None:
+        contact = self.position.contact
+        if contact is None or self._clock.monotonic() - contact > SILENCE_SECONDS:
+            raise error
+        self._notice(f"{error.what}; connecting again")
+        self._clock.sleep(RECONNECT_SECONDS)
 
 
 @contextmanager
@@ -165,8 +221,9 @@ def _left_running(job_id: str, console: Console) -> Iterator[None]:
         raise
 
 
-def _cause(job: Job) -> str:
+def _cause(job: Job, secrets: Sequence[str]) -> str:
     if job.error_type == "JOB_ENTRYPOINT_COMMAND_ERROR" and job.exit_code is not None:
         return f"its entrypoint ended with exit code {job.exit_code}"
-    first = job.message.strip().splitlines()[0] if job.message.strip() else "no explanation"
-    return f"{job.error_type}: {first[:500]}" if job.error_type else first[:500]
+    # Masked before it is cut: half a secret is not recognised.
+    lines = redacted(job.message, secrets).strip().splitlines() or ["no explanation"]
+    return f"{job.error_type}: {lines[0][:500]}" if job.error_type else lines[0][:500]

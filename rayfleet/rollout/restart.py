@@ -18,6 +18,7 @@ from rayfleet.cluster.lifecycle import Lifecycle, brief
 from rayfleet.console import Console
 from rayfleet.errors import PartialFailure, RayfleetError
 from rayfleet.fleet.model import Cluster
+from rayfleet.job.redaction import redacted
 from rayfleet.rollout.order import batches
 
 if TYPE_CHECKING:
@@ -130,8 +131,8 @@ def show(targets: Sequence[Target], console: Console) -> None:
         where = f"{cluster.identity}, {cluster.zone}"
         console.say(f"{target.action} {cluster.name} ({where}): {target.why}")
         for job in target.jobs:
-            owner = job.metadata.get("owner", "unknown owner")
-            console.say(f"  kills job {job.name} of {owner}: {job.entrypoint[:80]}")
+            entrypoint = " ".join(redacted(job.entrypoint).split())[:80]
+            console.say(f"  kills job {job.name} of {job.owner}: {entrypoint}")
         if target.jobs_problem:
             console.say(f"  its jobs cannot be listed: {target.jobs_problem}")
 

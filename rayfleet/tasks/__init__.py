@@ -37,7 +37,10 @@ ns = Collection(
         image.build, image.publish, image.promote, image.rollback, image.history, image.inspect
     ),
     registry=Collection(registry.cleanup, registry.show),
-    jobs=Collection(job.submit, job.list_jobs, job.logs, vault.backup, vault.restore, vault.vault),
+    jobs=Collection(
+        *(job.submit, job.list_jobs, job.logs, job.wait, job.stop),
+        *(vault.backup, vault.restore, vault.vault),
+    ),
     sandbox=Collection(sandbox.up, sandbox.down, sandbox.status, sandbox.preempt),
 )
 ns.configure(

@@ -5,27 +5,50 @@ from __future__ import annotations
 import os
 import sys
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from invoke.context import Context
-from invoke.tasks import task
+from invoke.tasks import Task, task
 
 from rayfleet.tasks.edge import chosen, open_session
 
+if TYPE_CHECKING:
+    from rayfleet.fleet.model import Cluster, Fleet
+    from rayfleet.job.run import Connect
+    from rayfleet.tasks.edge import Session
+
 ONE_CLUSTER = "The cluster, one of the fleet."
 TIMEOUT = "Seconds to stay with the job; it is left running after them."
+ENDS = "exit 0 SUCCEEDED, 2 FAILED, 3 STOPPED, 4 lost or no answer, 124 too late."
+
+
+class FollowTask(Task[Any]):
+    """A task whose ``--follow`` is ``-f`` too, as with tail(1)."""
+
+    def arg_opts(self, name: str, default: Any, taken_names: set[str]) -> dict[str, Any]:
+        """Invoke's own answer, and the short name."""
+        found: dict[str, Any] = super().arg_opts(name, default, taken_names)
+        if name == "follow":
+            found["names"] = (*found["names"], "f")
+        return found
 
 
 @task(
     positional=["entrypoint"],
-    iterable=["cluster", "env"],
+    iterable=["cluster", "env", "resource", "label", "metadata"],
     auto_shortflags=False,
     help={
         "entrypoint": "The shell command that the job is, in one argument.",
         "cluster": ONE_CLUSTER,
         "working-dir": "Folder that the command runs in, without what .gitignore ignores.",
         "env": "KEY=VALUE, or KEY to take the value from here; repeatable.",
-        "num-cpus": "CPUs that the command itself takes; 0 runs it on the head.",
-        "wait": "Follow the log; exit 0 SUCCEEDED, 2 FAILED, 3 STOPPED, 4 lost or too late.",
+        "num-cpus": "CPUs that the command itself takes; without any need it runs on the head.",
+        "num-gpus": "GPUs that the command itself takes.",
+        "memory": "Memory that the command itself takes, such as 4GiB.",
+        "resource": "NAME=N of a custom resource, such as TPU=4; repeatable.",
+        "label": "KEY=VALUE, KEY=!VALUE or 'KEY=in(A, B)' of the node's labels; repeatable.",
+        "metadata": "KEY=VALUE to note with the job, beside owner, commit, command; repeatable.",
+        "wait": f"Follow the log; {ENDS}",
         "timeout": TIMEOUT,
         "json": "Print the job as JSON; its log goes to stderr.",
     },
@@ -35,31 +58,48 @@ def submit(
     entrypoint: str,
     cluster: list[str],
     env: list[str],
+    resource: list[str],
+    label: list[str],
+    metadata: list[str],
     working_dir: str = "",
     num_cpus: str = "0",
+    num_gpus: str = "0",
+    memory: str = "0",
     wait: bool = True,
     timeout: str = "86400",
     json: bool = False,
 ) -> None:
     """Submit a job to a cluster and follow it to its end."""
-    from rayfleet.job.connection import only, open_jobs
+    from rayfleet.cluster.config import read_launch_config
+    from rayfleet.job.connection import open_jobs
+    from rayfleet.job.needs import parse_needs
     from rayfleet.job.request import parse_order
     from rayfleet.job.run import submit_job
 
-    session = open_session(context)
-    fleet = session.fleet()
-    target = only(chosen(fleet, cluster, every=False))
-    connect = partial(open_jobs, session.project, fleet, target)
+    needs = parse_needs(
+        num_cpus=num_cpus, num_gpus=num_gpus, memory=memory, resources=resource, labels=label
+    )
     order = parse_order(
         entrypoint,
         working_dir=working_dir,
         env=env,
-        num_cpus=num_cpus,
+        metadata=metadata,
+        needs=needs,
         timeout=timeout,
         argv=sys.argv,
         environ=os.environ,
     )
-    submit_job(connect, order, console=session.console, wait=wait, as_json=json)
+    session, fleet, target = _one(context, cluster)
+    # Without needs it runs on the head, which needs no look at the config.
+    types = () if needs.nothing else read_launch_config(fleet, target).node_types
+    submit_job(
+        partial(open_jobs, session.project, fleet, target),
+        order,
+        console=session.console,
+        wait=wait,
+        as_json=json,
+        node_types=types,
+    )
 
 
 @task(
@@ -83,13 +123,14 @@ def list_jobs(context: Context, cluster: list[str], json: bool = False) -> None:
 
 
 @task(
+    klass=FollowTask,
     positional=["job"],
     iterable=["cluster"],
     auto_shortflags=False,
     help={
         "job": "Submission id, as jobs.list shows it.",
         "cluster": ONE_CLUSTER,
-        "follow": "Go on until the job has ended, and exit as jobs.submit would.",
+        "follow": "Go on until the job has ended, and exit as jobs.wait would.",
         "timeout": TIMEOUT,
         "json": "Print the job and its log as JSON.",
     },
@@ -104,15 +145,90 @@ def logs(
 ) -> None:
     """Print what a job has printed."""
     from rayfleet.arguments import parse_number
-    from rayfleet.job.connection import only, open_jobs
     from rayfleet.job.run import show_log, watch_job
 
-    session = open_session(context)
-    fleet = session.fleet()
-    target = only(chosen(fleet, cluster, every=False))
-    connect = partial(open_jobs, session.project, fleet, target)
     seconds = parse_number(timeout, "--timeout", smallest=1.0)
+    session, connect = _reach(context, cluster)
     if follow:
         watch_job(connect, job, console=session.console, timeout=seconds, as_json=json)
     else:
         show_log(connect, job, console=session.console, as_json=json)
+
+
+@task(
+    positional=["job"],
+    iterable=["cluster"],
+    auto_shortflags=False,
+    help={
+        "job": "Submission id, as jobs.list shows it.",
+        "cluster": ONE_CLUSTER,
+        "timeout": TIMEOUT,
+        "json": "Print the job as JSON once it has ended.",
+    },
+)
+def wait(
+    context: Context,
+    job: str,
+    cluster: list[str],
+    timeout: str = "86400",
+    json: bool = False,
+) -> None:
+    """Wait until a job has ended, without its log.
+
+    Exit codes: 0 SUCCEEDED, 2 FAILED, 3 STOPPED, 4 lost or no answer, 124 too late.
+    """
+    from rayfleet.arguments import parse_number
+    from rayfleet.job.run import watch_job
+
+    seconds = parse_number(timeout, "--timeout", smallest=1.0)
+    session, connect = _reach(context, cluster)
+    watch_job(connect, job, console=session.console, timeout=seconds, as_json=json, log=False)
+
+
+@task(
+    positional=["job"],
+    iterable=["cluster", "also"],
+    auto_shortflags=False,
+    help={
+        "job": "Submission id, as jobs.list shows it.",
+        "cluster": ONE_CLUSTER,
+        "also": "Another job to stop; repeatable.",
+        "timeout": "Seconds to wait until the jobs have ended.",
+        "json": "Print what became of each job as JSON.",
+    },
+)
+def stop(
+    context: Context,
+    job: str,
+    cluster: list[str],
+    also: list[str],
+    timeout: str = "60",
+    json: bool = False,
+) -> None:
+    """Stop jobs and see that they have ended.
+
+    Exit codes: 0 all have ended, 2 one waits to start and cannot be stopped, 4 lost or no
+    answer, 124 one still runs.
+    """
+    from rayfleet.arguments import parse_number
+    from rayfleet.job.stop import stop_jobs
+
+    seconds = parse_number(timeout, "--timeout", smallest=1.0)
+    session, connect = _reach(context, cluster)
+    with connect() as client:
+        stop_jobs(client, [job, *also], timeout=seconds, console=session.console, as_json=json)
+
+
+def _one(context: Context, cluster: list[str]) -> tuple[Session, Fleet, Cluster]:
+    from rayfleet.job.connection import only
+
+    session = open_session(context)
+    fleet = session.fleet()
+    return session, fleet, only(chosen(fleet, cluster, every=False))
+
+
+def _reach(context: Context, cluster: list[str]) -> tuple[Session, Connect]:
+    from rayfleet.job.connection import open_jobs
+
+    session, fleet, target = _one(context, cluster)
+    return session, partial(open_jobs, session.project, fleet, target)

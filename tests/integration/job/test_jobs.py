@@ -63,7 +63,6 @@ def submit(
         entrypoint,
         working_dir=str(working_dir or ""),
         env=env,
-        num_cpus="0",
         timeout="60",
         argv=["invoke", "jobs.submit"],
         environ=os.environ,

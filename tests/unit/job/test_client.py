@@ -10,9 +10,8 @@ import pytest
 from rayfleet.errors import ToolFailed, Unreachable
 from rayfleet.job.client import JobClient
 from rayfleet.job.dashboard import Unauthorized
-from rayfleet.job.model import JobExists, JobLost, JobRequest, UnknownJob
+from rayfleet.job.model import JobExists, JobLost, JobRequest, JobTimedOut, UnknownJob
 from rayfleet.job.package import Package
-from rayfleet.waiting import DeadlineExceeded
 from tests.unit.job.canned import CUT, Canned, CannedPool, FakeClock, answer, row
 
 REQUEST = JobRequest(submission_id="s1", entrypoint="python x.py", metadata={"owner": "me@here"})
@@ -180,7 +179,7 @@ def test_follow_says_that_the_head_lost_the_job() -> None:
 
 def test_follow_leaves_a_job_running_that_takes_too_long() -> None:
     jobs, pool = client(*[answer(row()), answer({"logs": ""})] * 4)
-    with pytest.raises(DeadlineExceeded, match="has not ended within 3 s") as caught:
+    with pytest.raises(JobTimedOut, match="has not ended within 3 s") as caught:
         list(jobs.follow("s1", timeout=3, interval=1))
     assert caught.value.next_step == "invoke jobs.logs --cluster c1 s1 --follow"
     assert not any(call.startswith(("POST", "DELETE")) for call in pool.calls)

@@ -23,7 +23,6 @@ def order(**changes: object) -> Order:
         "entrypoint": "python x.py",
         "working_dir": "",
         "env": [],
-        "num_cpus": "0",
         "timeout": "60",
         "argv": [],
         "environ": {},
@@ -47,9 +46,6 @@ def test_a_variable_that_makes_no_sense_is_refused_without_its_value(pair: str) 
     "changes",
     [
         {"entrypoint": " "},
-        {"num_cpus": "two"},
-        {"num_cpus": "-1"},
-        {"num_cpus": "nan"},
         {"timeout": "0"},
         {"timeout": "inf"},
     ],
