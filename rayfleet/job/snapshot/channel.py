@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 CONTAINER = "ray_docker"
 """What Ray's launcher calls the container on a VM of Google Cloud (infra/templates)."""
 
-SILENCE_SECONDS = locate.LIMIT_SECONDS + 30.0
-"""How long the head may say nothing: the reader ends itself before that."""
+LIMIT_SECONDS = 60
+"""How long the reader may take for a look, and for each package; then it ends itself."""
+
+_GRACE_SECONDS = 30.0
 
 _ALARM = 128 + 14
 _GREETING_BYTES = 256 * 1024
@@ -43,9 +45,9 @@ class Frame:
     fields: Mapping[str, Any]
 
 
-def command(mode: str, port: int, uris: Sequence[str] = ()) -> str:
+def command(what: Sequence[str], *, port: int, limit: int) -> str:
     """The shell command that runs the reader, in Ray's container where there is one."""
-    words = shlex.join([str(port), mode, *uris])
+    words = shlex.join([str(port), str(limit), *what])
     python = f"python3 -c {shlex.quote(locate.BOOT)} {words}"
     state = "docker inspect --format '{{.State.Running}}' " + CONTAINER
     here = Path(__file__).parent
@@ -62,8 +64,9 @@ def command(mode: str, port: int, uris: Sequence[str] = ()) -> str:
 class Answer:
     """The answer of one run of the reader, frame by frame."""
 
-    def __init__(self, stream: Stream, cluster: str) -> None:
+    def __init__(self, stream: Stream, cluster: str, *, limit: int) -> None:
         self._stream = stream
+        self._limit = limit
         self._cluster = cluster
         self._chunks = iter(stream)
         self._rest = b""
@@ -107,7 +110,7 @@ class Answer:
     def watch(self, stop: threading.Event) -> None:
         """End the stream when nothing has come for too long."""
         while not stop.wait(1.0):
-            if time.monotonic() - self._heard > SILENCE_SECONDS:
+            if time.monotonic() - self._heard > self._limit + _GRACE_SECONDS:
                 self._silent = True
                 self._stream.close()
                 return
@@ -154,7 +157,7 @@ class Answer:
         if self._silent or code == _ALARM:
             return Unreachable(
                 f"{self._cluster}: could not read the jobs",
-                why=f"Ray's GCS on the head said nothing for {locate.LIMIT_SECONDS} s",
+                why=f"Ray's GCS on the head said nothing for {self._limit} s",
                 next_step=f"invoke status --cluster {self._cluster}",
             )
         said = self._stream.stderr.splitlines()[-1:] or ["it said nothing"]
@@ -175,10 +178,10 @@ class Answer:
 
 
 @contextmanager
-def asked(head: Head, mode: str, port: int, uris: Sequence[str] = ()) -> Iterator[Answer]:
-    """Run the reader on ``head`` for as long as the block lasts."""
-    stream = head.stream(command(mode, port, uris))
-    answer = Answer(stream, head.address.cluster)
+def asked(head: Head, what: Sequence[str], *, port: int, limit: int) -> Iterator[Answer]:
+    """Run the reader on ``head`` for as long as the block lasts; ``what`` is what it is to do."""
+    stream = head.stream(command(what, port=port, limit=limit))
+    answer = Answer(stream, head.address.cluster, limit=limit)
     done = threading.Event()
     watcher = threading.Thread(target=answer.watch, args=(done,), daemon=True)
     watcher.start()

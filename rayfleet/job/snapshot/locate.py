@@ -19,9 +19,6 @@ from typing import NamedTuple, NoReturn
 MARK = b"\0rayfleet-reader-1\n"
 """What comes before it on stdout is a greeting of the login shell."""
 
-LIMIT_SECONDS = 60
-"""For the look, and for each package; SIGALRM ends the process then, even inside Ray."""
-
 SPLIT = "\n# The reader.\n"
 """What is between this file and the reader's on the way."""
 
@@ -96,20 +93,18 @@ def find(port: str, proc: str = "/proc") -> Where:
     """
     processes = ray_processes(proc)
     servers = [each for each in processes if each.words[0].endswith("/gcs_server")]
-    if not servers:
-        raise NotFound("no-ray", "no Ray runs there: there is no gcs_server process")
     heads = [_where(server, processes) for server in servers]
     right = [head for head in heads if head.port == port]
     if not right and len(heads) == 1 and not heads[0].port:
         right = heads
-    if len(right) != 1:
-        ports = ", ".join(sorted(head.port or "unknown" for head in heads))
-        raise NotFound(
-            "which-ray",
-            f"{len(right)} of the {len(heads)} Ray heads there have the dashboard port {port}"
-            f" (found: {ports})",
-        )
-    return right[0]
+    if len(right) == 1:
+        return right[0]
+    if not heads:
+        raise NotFound("no-ray", "no Ray runs there: there is no gcs_server process")
+    ports = ", ".join(sorted(head.port or "unknown" for head in heads))
+    if not right:
+        raise NotFound("no-ray", f"no Ray there has its dashboard at port {port}, only at {ports}")
+    raise NotFound("several", f"{len(right)} Rays there have their dashboard at port {port}")
 
 
 def _where(server: Process, processes: list[Process]) -> Where:
@@ -175,8 +170,11 @@ def become_reader(where: Where, words: list[str], source: str) -> NoReturn:
 
 
 def main(words: list[str], source: str) -> int:
-    """Find the GCS and become the reader; 3 when that is not possible, told in a frame."""
-    signal.alarm(LIMIT_SECONDS)
+    """Find the GCS and become the reader; 3 when that is not possible, told in a frame.
+
+    ``words`` are the dashboard's port, the limit in seconds, and what the reader is to do.
+    """
+    signal.alarm(int(words[1]))
     try:
         become_reader(find(words[0]), words[1:], source)
     except NotFound as error:

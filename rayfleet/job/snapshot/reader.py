@@ -1,9 +1,10 @@
 """What runs on the head: it reads the jobs and their packages out of Ray's own store, the GCS.
 
 It is sent to the head behind locate.py, which starts it in the Python of the cluster's own Ray
-with ``WHERE look`` or ``WHERE fetch URI...``. Its answer on stdout is MARK and then frames: one
-line of JSON each, followed by as many bytes as its ``size`` says. ``end`` is the last frame of a
-whole answer, ``error`` of any other.
+with ``WHERE LIMIT look`` or ``WHERE LIMIT fetch URI...``. LIMIT is in seconds, for the look and
+for each package; SIGALRM ends the process then, even inside Ray. The answer on stdout is MARK
+and then frames: one line of JSON each, followed by as many bytes as its ``size`` says. ``end``
+is the last frame of a whole answer, ``error`` of any other.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ import sys
 from importlib import import_module
 from typing import Any, BinaryIO
 
-# Both as in locate.py, which is not there on the head.
+# As in locate.py, which is not there on the head.
 MARK = b"\0rayfleet-reader-1\n"
-LIMIT_SECONDS = 60
 
 RPC_SECONDS = 20
+PACKAGE_SECONDS = 50
 JOB_PREFIX = b"_ray_internal_job_info_"
 JOB_NAMESPACE = b"job"
 SUPERVISOR_PREFIX = "_ray_internal_job_actor_"
@@ -66,7 +67,7 @@ class Store:
 
     def package(self, uri: str) -> bytes | None:
         """The bytes of a package; None when the GCS does not have it."""
-        value = self.kv.internal_kv_get(os.fsencode(uri), None, timeout=LIMIT_SECONDS)
+        value = self.kv.internal_kv_get(os.fsencode(uri), None, timeout=PACKAGE_SECONDS)
         return None if value is None else bytes(value)
 
     def actors(self, state: str) -> list[Any]:
@@ -176,14 +177,15 @@ def emit(out: BinaryIO, kind: str, body: bytes = b"", **fields: str) -> None:
     out.flush()
 
 
-def answer(out: BinaryIO, where: dict[str, str], mode: str, uris: list[str]) -> None:
+def answer(out: BinaryIO, where: dict[str, str], words: list[str]) -> None:
     """Do what was asked and write it down."""
-    signal.alarm(LIMIT_SECONDS)
+    limit, mode, uris = int(words[0]), words[1], words[2:]
+    signal.alarm(limit)
     store = _opened(where)
     if mode == "look":
         emit(out, "look", json.dumps(look(store, where)).encode())
     for uri in uris:
-        signal.alarm(LIMIT_SECONDS)
+        signal.alarm(limit)
         content = store.package(uri)
         if content is None:
             emit(out, "absent", uri=uri)
@@ -202,8 +204,9 @@ def _opened(where: dict[str, str]) -> Store:
 
 
 def _said(error: Exception) -> str:
-    lines = str(error).strip().splitlines() or [""]
-    return f"{type(error).__name__}: {lines[0][:300]}"
+    # The first sentence; what follows in Ray's is advice for another situation.
+    sentence = str(error).strip().partition("\n")[0].partition(". ")[0]
+    return f"{type(error).__name__}: {sentence[:300]}"
 
 
 def _output() -> BinaryIO:
@@ -218,7 +221,7 @@ def main(words: list[str]) -> int:
     """Answer; 0 when it is a whole answer, 3 for an error that is told in a frame."""
     out = _output()
     try:
-        answer(out, json.loads(words[0]), words[1], words[2:])
+        answer(out, json.loads(words[0]), words[1:])
     except BrokenPipeError:
         return 3
     except Failure as failure:

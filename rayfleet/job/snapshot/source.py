@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from rayfleet.errors import ToolFailed
 from rayfleet.job.model import JobStatus
+from rayfleet.job.snapshot.channel import LIMIT_SECONDS, Answer, asked
 from rayfleet.job.vault.model import SavedJob, Unrestorable
 
 if TYPE_CHECKING:
@@ -59,22 +61,25 @@ class Source(Protocol):
 class HeadSource:
     """A cluster through its head: Ray's own store is read there, the dashboard is not needed.
 
-    ``dashboard_port`` tells which head is meant where a machine has several. A package comes
+    ``dashboard_port`` tells which head is meant where a machine has several; ``limit`` is how many
+    seconds the head has for a look, and for each package. A package comes
     out of that store or not at all: what the head has unpacked of it is the folder that the job
     works in, so that nobody can tell whether it is still what was submitted.
     """
 
-    def __init__(self, head: Head, *, dashboard_port: int = DASHBOARD_PORT) -> None:
+    def __init__(
+        self, head: Head, *, dashboard_port: int = DASHBOARD_PORT, limit: int = LIMIT_SECONDS
+    ) -> None:
         self._head = head
         self._port = dashboard_port
+        self._limit = limit
 
     def look(self) -> Look:
         """What the cluster has now; see :class:`Source`."""
-        from rayfleet.job.snapshot.channel import asked
         from rayfleet.job.snapshot.parse import parse_look
 
         documents = []
-        with asked(self._head, "look", self._port) as answer:
+        with self._asked("look") as answer:
             for frame in answer.frames():
                 document = io.BytesIO()
                 answer.copy(frame, document)
@@ -93,11 +98,9 @@ class HeadSource:
         return found
 
     def _fetch(self, uris: Sequence[str], folder: Path, number: int) -> dict[str, Path]:
-        from rayfleet.job.snapshot.channel import asked
-
         left = list(uris)
         found = {}
-        with asked(self._head, "fetch", self._port, uris) as answer:
+        with self._asked("fetch", *uris) as answer:
             for frame in answer.frames():
                 uri = str(frame.fields.get("uri"))
                 left.remove(uri)
@@ -108,3 +111,6 @@ class HeadSource:
         if left:
             raise ToolFailed(f"{self._head.address.cluster}: the head did not answer for {left[0]}")
         return found
+
+    def _asked(self, *what: str) -> AbstractContextManager[Answer]:
+        return asked(self._head, what, port=self._port, limit=self._limit)

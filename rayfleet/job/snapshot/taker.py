@@ -89,7 +89,7 @@ def _again(take: _Taking, cluster: str) -> Look:
         ) from None
 
 
-@dataclass(kw_only=False)
+@dataclass
 class _Taking:
     """One backup while it is taken. ``held`` are the packages that the vault has by now."""
 
@@ -150,6 +150,4 @@ def _uris(jobs: Sequence[SavedJob]) -> tuple[str, ...]:
 
 
 def _count(jobs: Sequence[SavedJob]) -> str:
-    return (
-        f"{len(jobs)} job has not ended" if len(jobs) == 1 else f"{len(jobs)} jobs have not ended"
-    )
+    return "1 job has not ended" if len(jobs) == 1 else f"{len(jobs)} jobs have not ended"
