@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from rayfleet.bars import readable
 from rayfleet.job.needs import Needs
 from rayfleet.job.redaction import MASK, redacted
 from rayfleet.job.vault.model import Backup, SavedJob
@@ -118,7 +119,7 @@ def _row(found: Backup | Damaged) -> tuple[str, ...]:
     if isinstance(found, Damaged):
         return (found.id, found.cluster, _shown(found.taken), "", "", "", "damaged")
     count = str(len(distinct(found.packages)))
-    size = _mib(stored_size(found.packages))
+    size = readable(stored_size(found.packages))
     taken = _shown(found.taken)
     return (found.id, found.cluster, taken, str(len(found.jobs)), count, size, state_of(found))
 
@@ -158,9 +159,8 @@ def _summary(backup: Backup) -> str:
     if not jobs:
         return f"no jobs on {backup.cluster} that have not ended"
     packages = distinct(backup.packages)
-    return (
-        f"{_count(jobs, 'job')}, {_count(len(packages), 'package')}, {_mib(stored_size(packages))}"
-    )
+    size = readable(stored_size(packages))
+    return f"{_count(jobs, 'job')}, {_count(len(packages), 'package')}, {size}"
 
 
 def _say_lost(console: Console, backup: Backup) -> None:
@@ -177,7 +177,7 @@ def _say_pruned(console: Console, pruned: Pruned, what: str) -> None:
 def _pruned_text(pruned: Pruned) -> str:
     parts = [_count(len(pruned.backups), "backup"), _count(pruned.packages, "package")]
     parts += [f"{_count(pruned.leftovers, 'leftover')} of killed runs"] * bool(pruned.leftovers)
-    return f"{', '.join(parts)} ({_mib(pruned.size)})"
+    return f"{', '.join(parts)} ({readable(pruned.size)})"
 
 
 def _shown(moment: datetime | None) -> str:
@@ -186,7 +186,3 @@ def _shown(moment: datetime | None) -> str:
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
-
-
-def _mib(size: int) -> str:
-    return f"{size / 1024**2:.1f} MiB"
