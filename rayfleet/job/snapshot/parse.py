@@ -16,7 +16,7 @@ NO_SELECTOR = "its label selector"
 
 _NODE_ID = "ray.io/node-id"
 _SERVE = "serve"
-_REPLICA = "SERVE_REPLICA::"
+_REPLICA = "SERVE_REPLICA::"  # APPLICATION#DEPLOYMENT#ID
 # Queues and collectives of ray.util are made by users, the rest of Ray's actors by Ray.
 _USERS_OWN = "ray.util."
 
@@ -109,7 +109,7 @@ def _actors(rows: Sequence[Mapping[str, Any]]) -> Iterator[Unrestorable]:
     serves = False
     for row in rows:
         name, module = str(row["name"]), str(row["module"])
-        if row["namespace"] == _SERVE and module.startswith("ray.serve."):
+        if row["namespace"] == _SERVE and (name + module).startswith(("SERVE_", "ray.serve.")):
             serves = True
             if name.startswith(_REPLICA):
                 application = name.removeprefix(_REPLICA).partition("#")[0]

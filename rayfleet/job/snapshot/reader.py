@@ -96,7 +96,8 @@ def look(store: Store, where: dict[str, str]) -> dict[str, Any]:
     ended = {}
     # The records first: a job that is new in between is then unknown, and not half known.
     for name, raw in store.records().items():
-        text = raw.decode("utf-8", "replace")
+        # Ray writes ASCII. Anything else is passed on as what it is: not readable.
+        text = raw.decode() if raw.isascii() else ""
         status = _status(text)
         if status in ENDED:
             ended[name] = status
