@@ -107,6 +107,10 @@ class Answer:
         if digest.hexdigest() != frame.sha256:
             raise ToolFailed(f"{self._cluster}: what came from the head is not what it sent")
 
+    def nonsense(self) -> ToolFailed:
+        """The error for an answer that no reader gives."""
+        return ToolFailed(f"{self._cluster}: the answer of the head is not the reader's")
+
     def watch(self, stop: threading.Event) -> None:
         """End the stream when nothing has come for too long."""
         while not stop.wait(1.0):
@@ -137,7 +141,7 @@ class Answer:
         line = b""
         while b"\n" not in line:
             if len(line) > _HEADER_BYTES:
-                raise self._broken()
+                raise self.nonsense()
             line += self._more()
             self._rest = b""
         line, _, self._rest = line.partition(b"\n")
@@ -147,10 +151,7 @@ class Answer:
                 str(fields["kind"]), int(fields["size"]), str(fields.get("sha256")), fields
             )
         except (ValueError, KeyError, TypeError) as error:
-            raise self._broken() from error
-
-    def _broken(self) -> ToolFailed:
-        return ToolFailed(f"{self._cluster}: the answer of the head is not the reader's")
+            raise self.nonsense() from error
 
     def _ended(self) -> RayfleetError:
         code = self._stream.code

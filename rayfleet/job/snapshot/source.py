@@ -103,6 +103,8 @@ class HeadSource:
         with self._asked("fetch", *uris) as answer:
             for frame in answer.frames():
                 uri = str(frame.fields.get("uri"))
+                if uri not in left:
+                    raise answer.nonsense()
                 left.remove(uri)
                 if frame.kind == "package":
                     found[uri] = folder / f"package-{number + len(uris) - len(left):05}"
