@@ -7,10 +7,11 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from rayfleet.sandbox.engine import Engine, Row, engine_url
 from rayfleet.sandbox.place import Place
@@ -57,26 +58,57 @@ class SandboxCli:
         assert "Traceback" not in done.stderr, done.stderr
         return Ran(done.returncode, done.stdout, done.stderr)
 
-    def kill_when(self, argv: list[str], seen: Callable[[str], bool], **environment: str) -> None:
-        """Start a task and SIGKILL it and its children at the first line that ``seen`` wants."""
+    def kill_when(self, argv: list[str], seen: Callable[[str], bool], **environment: str) -> str:
+        """Start a task and SIGKILL it and its children at the first line that ``seen`` wants.
+
+        Returns what it had said on stderr.
+        """
+        process, said = self._start_until(argv, seen, environment, subprocess.DEVNULL)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(timeout=30)
+        process.stderr.close()  # type: ignore[union-attr]
+        return said
+
+    def meanwhile(
+        self, argv: list[str], seen: Callable[[str], bool], act: Callable[[], None]
+    ) -> Ran:
+        """Run a task; at the first line that ``seen`` wants, hold it still while ``act`` runs."""
+        with tempfile.TemporaryFile("w+") as out:
+            process, said = self._start_until(argv, seen, {}, out)
+            os.killpg(process.pid, signal.SIGSTOP)
+            try:
+                act()
+            finally:
+                os.killpg(process.pid, signal.SIGCONT)
+                _, rest = process.communicate(timeout=TIMEOUT)
+            out.seek(0)
+            assert "Traceback" not in rest, rest
+            return Ran(process.returncode, out.read(), said + rest)
+
+    def _start_until(
+        self,
+        argv: list[str],
+        seen: Callable[[str], bool],
+        environment: dict[str, str],
+        out: int | IO[str],
+    ) -> tuple[subprocess.Popen[str], str]:
+        """A task that runs on, as the leader of a process group, and its stderr so far."""
         process = subprocess.Popen(
             [INVOKE, *argv],
             cwd=self.root,
             env=self._env() | environment,
-            stdout=subprocess.DEVNULL,
+            stdout=out,
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
         )
         assert process.stderr is not None
+        said = []
         for line in process.stderr:
+            said.append(line)
             if seen(line):
-                break
-        else:
-            raise AssertionError(f"{argv} ended before the moment to kill it")
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait(timeout=30)
-        process.stderr.close()
+                return process, "".join(said)
+        raise AssertionError(f"{argv} ended before that moment:\n{''.join(said)}")
 
     @property
     def place(self) -> Place:
