@@ -189,7 +189,7 @@ def test_the_command_fits_into_one_argument_and_survives_any_name() -> None:
     awkward = 'gcs://it\'s "$HOME" `x`.whl'
     script = command(["fetch", awkward], port=1, limit=30).replace(shlex.quote(BOOT), "SHOW", 1)
     shown = subprocess.run(
-        ["sh", "-c", script.replace("python3 -c SHOW", f"printf '%s\\n'", 1)],
+        ["sh", "-c", script.replace("python3 -c SHOW", "printf '%s\\n'", 1)],
         capture_output=True,
         text=True,
         check=True,
