@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rayfleet.errors import Locked, PrerequisiteMissing
-from rayfleet.files import write_atomically
+from rayfleet.files import ensure_private_folder, write_atomically
 from rayfleet.locks import exclusive, file_lock
 from rayfleet.waiting import wait_until
 
@@ -29,6 +30,29 @@ def test_a_folder_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> Non
     blocked.write_text("not a folder")
     with pytest.raises(PrerequisiteMissing, match=r"cannot write .*/file/inside"):
         write_atomically(blocked / "inside", "x")
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o022, 0o177])
+def test_a_private_folder_is_its_owner_s_alone_whatever_the_umask(
+    tmp_path: Path, mask: int
+) -> None:
+    folder = tmp_path / "private"
+    before = os.umask(mask)
+    try:
+        ensure_private_folder(folder)
+        assert folder.stat().st_mode & 0o777 == 0o700
+        folder.chmod(0o755)
+        ensure_private_folder(folder)
+    finally:
+        os.umask(before)
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_private_folder_that_cannot_be_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    for place in (tmp_path / "file", tmp_path / "file" / "inside"):
+        with pytest.raises(PrerequisiteMissing, match="cannot write"):
+            ensure_private_folder(place)
 
 
 def test_one_run_at_a_time_and_a_killed_run_holds_nothing(tmp_path: Path) -> None:

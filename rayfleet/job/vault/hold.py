@@ -21,7 +21,12 @@ PRUNE_SECONDS = 60.0
 
 
 @contextmanager
-def shared(path: Path, *, when_alone: Callable[[], None] = lambda: None) -> Iterator[None]:
+def shared(
+    path: Path,
+    *,
+    when_alone: Callable[[], None] = lambda: None,
+    timeout: float = PRUNE_SECONDS,
+) -> Iterator[None]:
     """Hold the lock file ``path`` together with other writers while the block runs.
 
     ``when_alone`` is called first if nobody else holds the lock.
@@ -33,12 +38,12 @@ def shared(path: Path, *, when_alone: Callable[[], None] = lambda: None) -> Iter
     with _opened(path) as file:
         if _taken(file, fcntl.LOCK_EX):
             when_alone()
-        _take(file, fcntl.LOCK_SH, path, PRUNE_SECONDS, "old backups are being deleted")
+        _take(file, fcntl.LOCK_SH, path, timeout, "old backups are being deleted")
         yield
 
 
 @contextmanager
-def alone(path: Path) -> Iterator[None]:
+def alone(path: Path, *, timeout: float = DYING_SECONDS) -> Iterator[None]:
     """Hold the lock file ``path`` while nobody else does.
 
     Raises:
@@ -46,7 +51,7 @@ def alone(path: Path) -> Iterator[None]:
         PrerequisiteMissing: the file cannot be made.
     """
     with _opened(path) as file:
-        _take(file, fcntl.LOCK_EX, path, DYING_SECONDS, "a backup is being written")
+        _take(file, fcntl.LOCK_EX, path, timeout, "a backup is being written")
         yield
 
 
