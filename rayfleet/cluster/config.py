@@ -95,12 +95,17 @@ def read_launch_config(fleet: Fleet, cluster: Cluster) -> LaunchConfig:
                 name: node["min_workers"] for name, node in types.items() if node["min_workers"]
             },
             hash=hashlib.sha256(raw).hexdigest(),
-            node_types=tuple(_node_type(content, name) for name in types),
+            node_types=read_node_types(content),
         )
     except (yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(
             f"{path} is no cluster config", why=str(error), next_step="invoke update-configs"
         ) from error
+
+
+def read_node_types(content: Mapping[str, Any]) -> tuple[NodeType, ...]:
+    """The kinds of nodes that a cluster config allows, the head's too, in its order."""
+    return tuple(_node_type(content, name) for name in content["available_node_types"])
 
 
 def _image(content: Mapping[str, Any], head: Mapping[str, Any]) -> str:

@@ -179,12 +179,19 @@ def parse_job(row: object) -> Job:
             start=_moment(row.get("start_time")),
             end=_moment(row.get("end_time")),
             metadata={str(key): str(value) for key, value in metadata.items()},
-            message=str(row.get("message") or ""),
+            # It may quote the whole runtime environment, as when that could not be set up.
+            message=redacted(str(row.get("message") or ""), _env_values(row)),
             error_type=str(row.get("error_type") or ""),
             exit_code=int(code) if code is not None else None,
         )
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise ToolFailed("cannot read a job of the jobs API", why=repr(error)) from error
+
+
+def _env_values(row: Mapping[str, object]) -> tuple[str, ...]:
+    env = row.get("runtime_env")
+    values = env.get("env_vars") if isinstance(env, Mapping) else None
+    return tuple(map(str, values.values())) if isinstance(values, Mapping) else ()
 
 
 def _moment(milliseconds: object) -> datetime | None:

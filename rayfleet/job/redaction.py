@@ -25,11 +25,16 @@ _HARMLESS = frozenset(("true", "false", "none", "null", MASK))
 _NUMBER = re.compile(r"-?\d[\d_]*(?:\.\d+)?(?:e\d+)?", re.IGNORECASE)
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 
-_QUOTED = r"""(?:\\+"[^"]*?(?:\\+"|\Z)|"(?:[^"\\]|\\.)*(?:"|\Z)|'[^']*(?:'|\Z))"""
+# A single quote inside of single quotes, as shlex.quote writes it, and what it quotes in turn.
+_NESTED = r"""'"'"'.*?(?:'"'"'|\Z)"""
+_QUOTED = rf"""(?:{_NESTED}|\\+"[^"]*?(?:\\+"|\Z)|"(?:[^"\\]|\\.)*(?:"|\Z)|'[^']*(?:'|\Z))"""
 _PLAIN = r"""(?:[^\s"'\\;&|]|\\.)+"""
 # A quote goes on with a word only where something of the word follows it: in the text
 # bash -c "A=b" the last quote is not a part of the value, nor is a comma after "b".
-_MORE = rf"""(?:(?<=["'])(?![,)\]}}:]){_PLAIN}|(?=["'][^\s;&|)\]}},"']){_QUOTED})"""
+_MORE = (
+    rf"""(?:"'"(?=')|(?<="'"){_QUOTED}"""
+    rf"""|(?<=["'])(?![,)\]}}:]){_PLAIN}|(?=["'][^\s;&|)\]}},"']){_QUOTED})"""
+)
 _VALUE = rf"""(?:{_QUOTED}|{_PLAIN}){_MORE}*"""
 _SCHEME = r"(?:(?:bearer|basic|digest|token)[ \t]+)?"
 

@@ -192,3 +192,29 @@ def test_a_log_that_the_head_cannot_read_does_not_hide_how_the_job_ends() -> Non
     assert list(jobs.follow("s1", timeout=60, notice=notices.append)) == []
     assert len(notices) == 1
     assert "UnicodeDecodeError" in notices[0]
+
+
+def test_stopping_asks_again_while_a_new_head_has_no_agent() -> None:
+    jobs, pool = client(NO_AGENT, CUT, answer({"stopped": True}))
+    assert jobs.stop("s 1")
+    assert pool.calls == ["POST /api/jobs/s%201/stop"] * 3
+
+
+def test_a_stop_that_reached_nobody_is_told_apart() -> None:
+    jobs, _ = client(answer({"stopped": False}), GONE)
+    assert not jobs.stop("s1")
+    with pytest.raises(UnknownJob):
+        jobs.stop("s1")
+
+
+def test_a_refused_stop_is_one_line() -> None:
+    jobs, _ = client(Canned(status=400, text="Can only stop submission type jobs"))
+    with pytest.raises(ToolFailed, match="Can only stop submission type jobs"):
+        jobs.stop("s1")
+
+
+def test_the_nodes_that_are_up_are_asked_for_with_their_labels() -> None:
+    node = {"node_id": "n", "state": "ALIVE", "resources_total": {"CPU": 1}, "labels": {"a": "b"}}
+    jobs, pool = client(answer({"data": {"result": {"result": [node]}}}))
+    assert [each.labels for each in jobs.nodes()] == [{"a": "b"}]
+    assert pool.calls == ["GET /api/v0/nodes?detail=1&limit=10000"]

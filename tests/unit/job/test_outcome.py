@@ -15,7 +15,7 @@ from rayfleet.fleet.model import Auth, AuthMode
 from rayfleet.job.board import gather_board
 from rayfleet.job.client import JobClient
 from rayfleet.job.connection import auth_token
-from rayfleet.job.model import Job, JobLost, parse_job
+from rayfleet.job.model import Job, JobFailed, JobLost, JobTimedOut, UnknownJob, parse_job
 from rayfleet.job.run import raise_outcome, watch_job
 from tests.unit.job.canned import CUT, Canned, CannedPool, FakeClock, answer, row
 
@@ -63,15 +63,23 @@ def test_no_answer_at_all_is_unreachable() -> None:
         gather_board({"b": ask_down}).raise_failures()
 
 
-def watch(clock: FakeClock, *connections: list[Canned]) -> Console:
+def watch(
+    clock: FakeClock,
+    *connections: list[Canned],
+    timeout: float = 600,
+    log: bool = True,
+    submitted: bool = False,
+) -> Console:
     clients = [JobClient(CannedPool(answers), cluster="c1", clock=clock) for answers in connections]
     console = Console(out=io.StringIO(), err=io.StringIO())
     watch_job(
         lambda: nullcontext(clients.pop(0)),
         "s1",
         console=console,
-        timeout=600,
+        timeout=timeout,
         as_json=False,
+        log=log,
+        submitted=submitted,
         clock=clock,
     )
     return console
@@ -94,6 +102,59 @@ def test_a_head_that_comes_back_without_the_job_has_lost_it() -> None:
     gone = Canned(status=404, text="Job s1 does not exist")
     with pytest.raises(JobLost):
         watch(FakeClock(), [answer(row()), answer({"logs": ""}), CUT, CUT, CUT], [gone])
+
+
+def test_a_submitted_job_that_the_head_never_heard_of_is_lost_and_not_unknown() -> None:
+    gone = Canned(status=404, text="Job s1 does not exist")
+    with pytest.raises(JobLost) as caught:
+        watch(FakeClock(), [gone], submitted=True)
+    assert caught.value.code == 4
+    with pytest.raises(UnknownJob):
+        watch(FakeClock(), [gone])
+
+
+def test_a_job_that_does_not_end_in_time_has_another_exit_code_than_a_lost_one() -> None:
+    polls = [answer(row()), answer({"logs": ""})] * 4
+    with pytest.raises(JobTimedOut) as caught:
+        watch(FakeClock(), polls, timeout=3)
+    assert caught.value.code == 124
+
+
+def test_waiting_reads_no_log_and_survives_a_broken_connection() -> None:
+    done = answer(row(status="SUCCEEDED"))
+    console = watch(
+        FakeClock(), [answer(row()), CUT, CUT, CUT], [done], [CUT, CUT, CUT], [done], log=False
+    )
+    assert console.out.getvalue() == ""  # type: ignore[attr-defined]
+    assert console.err.getvalue().splitlines()[-1] == "c1: s1 SUCCEEDED"  # type: ignore[attr-defined]
+
+
+def test_how_a_job_failed_is_told_without_its_secrets() -> None:
+    message = "cannot set up {'env_vars': {'HF_TOKEN': 'hunter2', 'PLACE': 'dungeon'}}"
+    env = {"env_vars": {"HF_TOKEN": "hunter2", "PLACE": "dungeon"}}
+    failed = row(status="FAILED", message=message, error_type="X", runtime_env=env)
+    with pytest.raises(JobFailed) as caught:
+        watch(FakeClock(), [answer(failed), answer({"logs": ""})], [answer(failed)])
+    assert "cannot set up" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+    assert "dungeon" not in str(caught.value)
+
+
+def test_the_list_of_jobs_masks_secrets_and_says_when_the_owner_is_unknown() -> None:
+    entrypoint = "x " * 20 + "--token hunter2 HF_TOKEN=hunter2"
+    metadata = {"command": "invoke --token hunter2", "api_key": "hunter2", "ticket": "7"}
+    job = parse_job(row(entrypoint=entrypoint, metadata=metadata))
+    board = gather_board({"a": lambda: (job,)})
+    console = Console(out=io.StringIO(), err=io.StringIO())
+    board.show(console, as_json=False)
+    table = console.out.getvalue()  # type: ignore[attr-defined]
+    board.show(console, as_json=True)
+    printed = console.out.getvalue()  # type: ignore[attr-defined]
+    assert "hunter" not in printed
+    assert "unknown" in table
+    document = json.loads(printed.removeprefix(table))["clusters"]["a"][0]
+    assert document["owner"] == "unknown"
+    assert document["metadata"]["ticket"] == "7"
 
 
 def test_a_head_that_stays_silent_is_given_up() -> None:

@@ -13,6 +13,7 @@ from rayfleet.job.request import (
     Order,
     new_submission_id,
     parse_env,
+    parse_metadata,
     parse_order,
     recorded_command,
 )
@@ -67,6 +68,31 @@ def test_the_recorded_command_has_no_values_of_variables() -> None:
     assert recorded_command(argv) == (
         "invoke jobs.submit --env 'A=***' '--env=B=***' --env C 'x y'"
     )
+
+
+def test_the_recorded_command_has_no_secret_wherever_it_stands() -> None:
+    entrypoint = "WANDB_API_KEY=hunter2 python x.py --token hunter2 --in hunter3 --num-keys 3"
+    argv = ["invoke", "jobs.submit", "--metadata", "ticket=hunter2", "--env", "KEY", entrypoint]
+    recorded = recorded_command(argv, ["hunter3"])
+    assert "hunter" not in recorded
+    assert "--metadata 'ticket=***'" in recorded
+    assert "python x.py --token *** --in *** --num-keys 3" in recorded
+
+
+def test_metadata_is_added_and_cannot_replace_what_we_record() -> None:
+    given = order(metadata=["ticket=a=b", "rayfleet_role=infrastructure"])
+    found = given.request().metadata
+    assert (found["ticket"], found["rayfleet_role"]) == ("a=b", "infrastructure")
+    assert {"owner", "commit", "command"} < set(found)
+    for key in ("owner", "commit", "command"):
+        with pytest.raises(UsageError, match=f"--metadata {key} is recorded by rayfleet itself"):
+            parse_metadata([f"{key}=x"])
+
+
+def test_the_repr_of_an_order_and_of_its_request_has_no_values() -> None:
+    given = order(env=["A=hunter2"], argv=["x", "--env", "A=hunter2"])
+    assert "hunter2" not in repr(given)
+    assert "hunter2" not in repr(given.request())
 
 
 def test_metadata_tells_owner_commit_and_command(tmp_path: Path) -> None:
