@@ -13,17 +13,21 @@ from tests.support.sshd import LocalSshd
 
 @dataclass(kw_only=True)
 class JobCluster:
-    """One cluster of one node. ``folder`` is for sshd; ``token`` turns Ray's authentication on."""
+    """One cluster of one node. ``folder`` is for sshd; ``token`` turns Ray's authentication on.
+
+    ``settings`` are more of the head's environment.
+    """
 
     folder: Path
     name: str = "us-east5"
     token: str = ""
+    settings: dict[str, str] = field(default_factory=dict)
     ray: LocalRayHead = field(init=False)
     sshd: LocalSshd = field(init=False)
 
     def __post_init__(self) -> None:
         """Make both parts, nothing runs yet."""
-        self.ray = LocalRayHead(token=self.token)
+        self.ray = LocalRayHead(token=self.token, settings=self.settings)
         self.sshd = LocalSshd(folder=self.folder)
 
     @property
