@@ -108,7 +108,8 @@ class HeadSource:
                 left.remove(uri)
                 if frame.kind == "package":
                     found[uri] = folder / f"package-{number + len(uris) - len(left):05}"
-                    with found[uri].open("xb") as target:
+                    found[uri].touch(mode=0o600, exist_ok=False)
+                    with found[uri].open("wb") as target:
                         answer.copy(frame, target)
         if left:
             raise ToolFailed(f"{self._head.address.cluster}: the head did not answer for {left[0]}")
