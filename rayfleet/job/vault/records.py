@@ -51,6 +51,12 @@ def new_record(backup: Backup) -> tuple[str, bytes]:
     return backup_id, raw
 
 
+def may_be(path: Path, cluster: str) -> bool:
+    """False when the file ``path`` is by its name a backup of another cluster."""
+    named = ID.fullmatch(path.stem) if path.suffix == SUFFIX else None
+    return named is None or named["cluster"] == cluster
+
+
 def read_record(path: Path) -> Backup | Damaged | None:
     """The backup in the file ``path``; None if there is no such file."""
     named = ID.fullmatch(path.stem) if path.suffix == SUFFIX else None

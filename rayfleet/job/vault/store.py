@@ -36,6 +36,7 @@ from rayfleet.job.vault.records import (
     SHA256,
     SUFFIX,
     Damaged,
+    may_be,
     named_packages,
     new_record,
     read_record,
@@ -272,9 +273,8 @@ class Vault:
 
     def _records(self, cluster: str = "") -> list[Backup | Damaged]:
         """What the documents hold, newest first; of no cluster is what does not say of which."""
-        read = (read_record(path) for path in _listed(self._backups))
-        wanted = {cluster, ""}
-        found = [one for one in read if one and (not cluster or one.cluster in wanted)]
+        paths = [path for path in _listed(self._backups) if not cluster or may_be(path, cluster)]
+        found = [one for one in map(read_record, paths) if one is not None]
         return sorted(found, key=lambda one: (one.taken or _NEVER, one.id), reverse=True)
 
     def _checked(self, found: Backup | Damaged) -> Backup | Damaged:
