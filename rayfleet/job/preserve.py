@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rayfleet.console import Console
 from rayfleet.errors import PartialFailure, UsageError
 from rayfleet.fleet.model import Cluster, Fleet
+from rayfleet.job.vault.choice import default_backup
 from rayfleet.job.vault.model import Backup
 from rayfleet.job.vault.store import Vault
 from rayfleet.project import Project
@@ -99,7 +100,7 @@ class Preserver:
 
     def _chosen(self, cluster: Cluster, backup_id: str) -> Backup:
         if not backup_id:
-            return self.vault.latest(cluster.name)
+            return default_backup(self.vault, cluster.name, self._narrator(cluster))
         backup = self.vault.load(backup_id)
         if backup.identity != cluster.identity:
             raise UsageError(

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.job_matrix import KINDS, end, prepare_bucket, start_driver, submit, wait_for
 from tests.support.sandbox import ROOT, SandboxCli
+from tests.support.sandbox_head import SandboxHead
 
 # Tests may be of a working tree with changes; the tags then say so.
 ALLOW = "--allow-dirty"
@@ -38,3 +40,15 @@ def released(sandbox: SandboxCli) -> SandboxCli:
     """The sandbox after a release: four clusters on the published image."""
     sandbox("release", "--yes", ALLOW, "--json").must()
     return sandbox
+
+
+@pytest.fixture(scope="session")
+def matrix(released: SandboxCli) -> Iterator[SandboxHead]:
+    """The head of a cluster that has jobs of every kind, a driver and a detached actor."""
+    head = SandboxHead(released, "us-central2")
+    prepare_bucket(head)
+    submit(head, KINDS)
+    start_driver(head)
+    wait_for(head, KINDS, lines={})
+    yield head
+    end(head, "all")

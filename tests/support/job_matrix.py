@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import zipfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -41,11 +42,16 @@ def archive(files: Mapping[str, str]) -> bytes:
     return content.getvalue()
 
 
+def sha256(content: bytes) -> str:
+    """The hash of ``content`` in hex."""
+    return hashlib.sha256(content).hexdigest()
+
+
 def _sum(*texts: str) -> str:
-    return hashlib.sha256("".join(texts).encode()).hexdigest()
+    return sha256("".join(texts).encode())
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Kind:
     """One kind of job. ``says`` is a piece of shell whose output must be ``word``.
 
@@ -89,7 +95,9 @@ PACKAGES = {
 WHEEL = archive(
     {
         "vaultmark.py": f"WORD = {PIP_WORD!r}\n",
-        "vaultmark-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: vaultmark\nVersion: 1.0\n",
+        "vaultmark-1.0.dist-info/METADATA": (
+            "Metadata-Version: 2.1\nName: vaultmark\nVersion: 1.0\n"
+        ),
         "vaultmark-1.0.dist-info/WHEEL": (
             "Wheel-Version: 1.0\nGenerator: hand\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
         ),
@@ -115,8 +123,19 @@ PROJECT = '[build-system]\nrequires = []\nbuild-backend = "build"\nbackend-path 
 
 def uri(name: str) -> str:
     """The URI of one of PACKAGES, as Ray would call it."""
-    return f"gcs://_ray_pkg_{hashlib.sha256(PACKAGES[name]).hexdigest()[:16]}.zip"
+    return f"gcs://_ray_pkg_{sha256(PACKAGES[name])[:16]}.zip"
 
+
+DRIVER = f"""
+import os, ray, time
+ray.init(address="auto", namespace="vault-e2e", log_to_driver=False)
+@ray.remote(num_cpus=0)
+class Keeper:
+    def ready(self): return True
+keeper = Keeper.options(name="keeper", lifetime="detached").remote()
+print("connected", ray.get(keeper.ready.remote()), flush=True)
+while not os.path.exists("{BUCKET}/stop/all"): time.sleep(1)
+"""
 
 _PIP = {"says": "python -c 'import vaultmark; print(vaultmark.WORD)'", "word": PIP_WORD}
 ODD = """\
@@ -228,7 +247,7 @@ def prepare_bucket(head: SandboxHead) -> None:
 
 def runs(head: SandboxHead) -> dict[str, list[str]]:
     """The lines that each job has left, one for every time that it started."""
-    script = f"cd {BUCKET}/runs && for name in *; do sed \"s|^|$name |\" $name; done"
+    script = f'cd {BUCKET}/runs && for name in *; do sed "s|^|$name |" $name; done'
     found: dict[str, list[str]] = {}
     for line in head.shell(script).splitlines():
         name, _, text = line.partition(" ")
@@ -239,6 +258,17 @@ def runs(head: SandboxHead) -> dict[str, list[str]]:
 def end(head: SandboxHead, name: str) -> None:
     """Let a job end by itself."""
     head.shell(f"touch {BUCKET}/stop/{name}")
+
+
+def start_driver(head: SandboxHead) -> None:
+    """Start what no jobs API knows of: a script that connects by itself, and makes an actor."""
+    head.shell(f"python -c '{DRIVER}' > {BUCKET}/driver.log 2>&1", detached=True)
+    wait_until(
+        lambda: "connected" in head.shell(f"cat {BUCKET}/driver.log 2>&1 || true"),
+        what="the driver to connect",
+        timeout=START_SECONDS,
+        reason=lambda: head.shell(f"tail -5 {BUCKET}/driver.log"),
+    )
 
 
 def submitted(facts: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -254,6 +284,19 @@ def submitted(facts: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             key: value for key, value in labels.items() if key != "ray.io/node-id"
         }
     return found
+
+
+def asked_for(kind: Kind) -> dict[str, Any]:
+    """The fields of a kind as the GCS keeps them."""
+    fields = {"entrypoint": kind.entrypoint, **kind.fields}
+    fields["label_selector"] = fields.pop("entrypoint_label_selector", {})
+    return fields
+
+
+def told(job: Mapping[str, Any], kind: Kind) -> dict[str, Any]:
+    """Those fields of ``job``, one of submitted(), that ``kind`` has."""
+    env = {"runtime_env": json.loads(job["runtime_env_json"])} if "runtime_env_json" in job else {}
+    return {name: {**job, **env}[name] for name in asked_for(kind)}
 
 
 def in_order(facts: Mapping[str, Any]) -> list[str]:

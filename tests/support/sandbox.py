@@ -108,6 +108,8 @@ class SandboxCli:
             said.append(line)
             if seen(line):
                 return process, "".join(said)
+        process.wait(timeout=30)
+        process.stderr.close()
         raise AssertionError(f"{argv} ended before that moment:\n{''.join(said)}")
 
     @property
