@@ -41,6 +41,10 @@ bench-list: setup ## CPU time of `invoke --list` against an empty tasks.py
 bench-publish: setup ## Publishing to four registries against docker and skopeo: ten minutes
 	@.venv/bin/python scripts/bench/publish.py --json
 
+.PHONY: bench-jobs
+bench-jobs: setup ## A hundred jobs over the loss of a head against Ray's own CLI: four minutes
+	@.venv/bin/python scripts/bench/jobs.py --json
+
 .PHONY: clean
 clean: ## Remove caches and .venv; the sandbox and its state stay
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
