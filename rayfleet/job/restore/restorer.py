@@ -24,7 +24,7 @@ PER_SECOND = 5.0
 20 jobs on 2 cores), so that 5 a second keep a head of 8 cores busy and not more."""
 
 WATCH_SECONDS = 60.0
-SETTLE_SECONDS = 3.0
+SETTLE_SECONDS = 5.0
 """How long a head that kept its records takes to see which jobs it lost: Ray 2.60 looks once a
 second (JobManager.JOB_MONITOR_LOOP_PERIOD_S), beginning with the first submit."""
 
