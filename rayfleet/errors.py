@@ -17,6 +17,7 @@
     ├── Unreachable              4  a head, registry or API does not answer
     │   └── JobLost              4  the head was replaced and knows the job no more
     ├── Locked                   5  another run works on the same thing
+    ├── NotRestored              7  jobs of a backup could not be given back
     └── JobTimedOut            124  a job had not ended in time, as with timeout(1)
 
 The base is Invoke's own ``Exit``, so that every host program, another repository's task file
