@@ -11,7 +11,7 @@ from rayfleet.job.dashboard import READ_ATTEMPTS, Answer, Dashboard, retried
 from rayfleet.job.log_position import LogPosition
 from rayfleet.job.model import Job, JobExists, JobLost, JobTimedOut, UnknownJob, parse_job
 from rayfleet.job.nodes import NODES, LiveNode, parse_nodes
-from rayfleet.job.redaction import redacted
+from rayfleet.job.redaction import redacted, redacted_log
 from rayfleet.waiting import Clock, SystemClock
 
 if TYPE_CHECKING:
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 AGENT_SECONDS = 90.0
 """How long a new head may take until its agent accepts jobs."""
+
+NODE_SECONDS = 20.0
+"""How long a new head may take until it lists itself as a node (4 s on 2 busy cores)."""
 
 _NO_AGENT = (
     "No available agent to submit job",
@@ -159,8 +162,18 @@ class JobClient:
         return isinstance(document, Mapping) and document.get("stopped") is True
 
     def nodes(self) -> tuple[LiveNode, ...]:
-        """The nodes that are up, the head among them."""
-        return parse_nodes(self._read(self._dashboard.get(NODES), "list the nodes"))
+        """The nodes that are up, the head among them; none if it does not list them yet."""
+
+        def ask() -> tuple[LiveNode, ...]:
+            found = parse_nodes(self._read(self._dashboard.get(NODES), "list the nodes"))
+            if not found:
+                raise _NotReady(f"{self.cluster}: the head lists no nodes yet")
+            return found
+
+        try:
+            return retried(ask, attempts=10, on=_NotReady, seconds=NODE_SECONDS)
+        except _NotReady:
+            return ()
 
     def list(self) -> tuple[Job, ...]:
         """All jobs that the head remembers, oldest first."""
@@ -290,7 +303,7 @@ class JobClient:
 
     def _log_if_readable(self, job: Job, notice: Callable[[str], None]) -> str | None:
         try:
-            return self.logs(job.name)
+            return redacted_log(self.logs(job.name), job.entrypoint)
         except UnknownJob as error:
             raise self._lost(job.name) from error
         except ToolFailed as error:

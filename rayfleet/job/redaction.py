@@ -94,6 +94,18 @@ def redacted(text: str, secrets: Iterable[str] = ()) -> str:
     return _ASSIGNED.sub(_masked, text)
 
 
+def redacted_log(text: str, entrypoint: str) -> str:
+    """A job's log without the secrets of its ``entrypoint``, which Ray writes at its top.
+
+    What the job itself prints is left as it is.
+    """
+    for line in entrypoint.splitlines():
+        masked = redacted(line)
+        if masked != line:
+            text = text.replace(line, masked)
+    return text
+
+
 def redacted_values(values: Mapping[str, str]) -> dict[str, str]:
     """``values`` with the mask in the place of every secret: by name, and within each text."""
     return {

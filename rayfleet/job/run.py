@@ -12,7 +12,7 @@ from rayfleet.job.fit import require_fit
 from rayfleet.job.log_position import LogPosition
 from rayfleet.job.model import Job, JobFailed, JobLost, JobStatus, JobStopped
 from rayfleet.job.package import packaged
-from rayfleet.job.redaction import redacted, secrets_of
+from rayfleet.job.redaction import redacted, redacted_log, secrets_of
 from rayfleet.waiting import Clock, SystemClock
 
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ def show_log(connect: Connect, job_id: str, *, console: Console, as_json: bool) 
     with connect() as client:
         text = client.logs(job_id)
         job = client.get(job_id)
+    text = redacted_log(text, job.entrypoint)
     if as_json:
         console.json({**job.document(), "logs": text})
     elif text:

@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rayfleet.job.redaction import MASK, looks_secret, redacted, redacted_values, secrets_of
+from rayfleet.job.redaction import (
+    MASK,
+    looks_secret,
+    redacted,
+    redacted_log,
+    redacted_values,
+    secrets_of,
+)
 
 HEX = "0123456789abcdef" * 3
 
@@ -135,6 +142,12 @@ def test_short_values_are_no_secrets_and_longer_ones_go_first() -> None:
 def test_one_line_of_a_secret_of_many_is_masked() -> None:
     secret = "first-line-of-it\nsecond-line-of-it"
     assert redacted("it said: second-line-of-it", [secret]) == "it said: ***"
+
+
+def test_the_entrypoint_at_the_top_of_a_log_is_masked_and_what_the_job_prints_is_not() -> None:
+    entrypoint = "export TOKEN=abc\nrun"
+    log = f"INFO -- Running entrypoint for job s1: {entrypoint}\nTOKEN=def\n"
+    assert redacted_log(log, entrypoint) == log.replace("abc", MASK)
 
 
 def test_metadata_is_masked_by_name_and_within_each_text() -> None:
