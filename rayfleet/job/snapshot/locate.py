@@ -45,6 +45,7 @@ class Process(NamedTuple):
 
     pid: int
     words: list[str]
+    nested: bool
 
     def option(self, name: str) -> str:
         """The value of ``--name=value``; empty when it is not there."""
@@ -53,7 +54,7 @@ class Process(NamedTuple):
 
 
 class Where(NamedTuple):
-    """A running GCS."""
+    """A running GCS. ``port`` is its dashboard's; when empty, only the GCS can still tell it."""
 
     pid: int
     address: str
@@ -63,7 +64,7 @@ class Where(NamedTuple):
 
 
 def ray_processes(proc: str) -> list[Process]:
-    """The processes that have to do with Ray in this machine or container."""
+    """The processes that have to do with Ray, those in containers below this place as well."""
     found = []
     for name in os.listdir(proc):  # noqa: PTH208 (nothing but names is wanted)
         if not name.isdigit():
@@ -71,15 +72,15 @@ def ray_processes(proc: str) -> list[Process]:
         try:
             with open(f"{proc}/{name}/cmdline", "rb") as stream:  # noqa: PTH123 (plain files)
                 line = stream.read()
-            if b"/ray/" in line and not _in_a_container_below(proc, name):
+            if b"/ray/" in line:
                 words = os.fsdecode(line).rstrip("\0").split("\0")
-                found.append(Process(int(name), words))
+                found.append(Process(int(name), words, _nested(proc, name)))
         except OSError:
             continue  # it ended meanwhile
     return found
 
 
-def _in_a_container_below(proc: str, name: str) -> bool:
+def _nested(proc: str, name: str) -> bool:
     # A machine sees the processes of its containers too; those have one id more per level.
     with open(f"{proc}/{name}/status") as stream:  # noqa: PTH123
         return any(line.startswith("NSpid:") and len(line.split()) > 2 for line in stream)
@@ -88,23 +89,30 @@ def _in_a_container_below(proc: str, name: str) -> bool:
 def find(port: str, proc: str = "/proc") -> Where:
     """The GCS of the head whose dashboard has ``port``.
 
-    The dashboard itself may be gone: the raylet tells its port too, and where neither does, the
-    only GCS is the one.
+    The dashboard itself may be gone: the raylet tells its port too, and where neither is there,
+    the only GCS is taken, whose reader asks for the port again.
     """
-    processes = ray_processes(proc)
-    servers = [each for each in processes if each.words[0].endswith("/gcs_server")]
+    everything = ray_processes(proc)
+    processes = [each for each in everything if not each.nested]
+    servers = [each for each in processes if _is_server(each)]
     heads = [_where(server, processes) for server in servers]
     right = [head for head in heads if head.port == port]
     if not right and len(heads) == 1 and not heads[0].port:
         right = heads
     if len(right) == 1:
         return right[0]
+    if not heads and any(_is_server(each) for each in everything):
+        raise NotFound("no-ray", "Ray runs there only in a container that could not be entered")
     if not heads:
         raise NotFound("no-ray", "no Ray runs there: there is no gcs_server process")
     ports = ", ".join(sorted(head.port or "unknown" for head in heads))
     if not right:
         raise NotFound("no-ray", f"no Ray there has its dashboard at port {port}, only at {ports}")
     raise NotFound("several", f"{len(right)} Rays there have their dashboard at port {port}")
+
+
+def _is_server(process: Process) -> bool:
+    return process.words[0].endswith("/gcs_server")
 
 
 def _where(server: Process, processes: list[Process]) -> Where:
@@ -176,7 +184,7 @@ def main(words: list[str], source: str) -> int:
     """
     signal.alarm(int(words[1]))
     try:
-        become_reader(find(words[0]), words[1:], source)
+        become_reader(find(words[0]), words, source)
     except NotFound as error:
         frame = {"kind": "error", "reason": error.reason, "text": str(error), "size": 0}
         sys.stdout.buffer.write(MARK + json.dumps(frame).encode() + b"\n")

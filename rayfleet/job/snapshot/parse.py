@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rayfleet.errors import ToolFailed
@@ -52,17 +53,20 @@ def _job(row: Mapping[str, Any], heads: frozenset[str]) -> SavedJob:
     try:
         record = json.loads(row["record"])
         env = record.get("runtime_env_json")
+        runtime_env = _mapping(None if env is None else json.loads(env))
+        # Ray takes anything as a runtime_env, and finds out later.
+        _list((runtime_env or {}).get("py_modules"))
         job = SavedJob(
             submission_id=name,
             status=JobStatus(record["status"]),
             started=int(record["start_time"]),
             entrypoint=str(record["entrypoint"]),
-            metadata=record.get("metadata"),
-            runtime_env=None if env is None else json.loads(env),
+            metadata=_mapping(record.get("metadata")),
+            runtime_env=runtime_env,
             num_cpus=record.get("entrypoint_num_cpus"),
             num_gpus=record.get("entrypoint_num_gpus"),
             memory=record.get("entrypoint_memory"),
-            resources=record.get("entrypoint_resources"),
+            resources=_mapping(record.get("entrypoint_resources")),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         missing = f"its record cannot be read ({type(error).__name__})"
@@ -76,11 +80,20 @@ def _job(row: Mapping[str, Any], heads: frozenset[str]) -> SavedJob:
     return _with_selector(job, row.get("supervisor"), heads)
 
 
+def _mapping(value: Any) -> Mapping[str, Any] | None:
+    if value is None or isinstance(value, Mapping):
+        return value
+    raise TypeError("no mapping")
+
+
+def _list(value: Any) -> None:
+    if value is not None and not isinstance(value, list):
+        raise TypeError("no list")
+
+
 def _with_selector(
     job: SavedJob, supervisor: Mapping[str, Any] | None, heads: frozenset[str]
 ) -> SavedJob:
-    from dataclasses import replace
-
     # One that ended before this job began was of an earlier job with the same id.
     if supervisor is None or 0 < supervisor["end_time"] < job.started:
         return replace(job, missing=(NO_SELECTOR,))

@@ -1,10 +1,11 @@
 """What runs on the head: it reads the jobs and their packages out of Ray's own store, the GCS.
 
 It is sent to the head behind locate.py, which starts it in the Python of the cluster's own Ray
-with ``WHERE LIMIT look`` or ``WHERE LIMIT fetch URI...``. LIMIT is in seconds, for the look and
-for each package; SIGALRM ends the process then, even inside Ray. The answer on stdout is MARK
-and then frames: one line of JSON each, followed by as many bytes as its ``size`` says. ``end``
-is the last frame of a whole answer, ``error`` of any other.
+with ``WHERE PORT LIMIT look`` or ``WHERE PORT LIMIT fetch URI...``. PORT is the dashboard's.
+LIMIT is in seconds, for the look and for each package; SIGALRM ends the process then, even
+inside Ray. The answer on stdout is MARK and then frames: one line of JSON each, followed by as
+many bytes as its ``size`` says. ``end`` is the last frame of a whole answer, ``error`` of any
+other.
 """
 
 from __future__ import annotations
@@ -81,6 +82,11 @@ class Store:
             skip_submission_job_info_field=True, skip_is_running_tasks_field=True
         )
         return [self.types.JobTableData.FromString(row) for row in rows]
+
+    def dashboard_port(self) -> str:
+        """The port of the dashboard, running or not; empty on a head that is just starting."""
+        address = self.kv.internal_kv_get(b"dashboard", b"dashboard", timeout=RPC_SECONDS)
+        return os.fsdecode(address or b"").rpartition(":")[2]
 
     def heads(self) -> list[str]:
         """The ids of the head's node, of this start and of earlier ones."""
@@ -180,9 +186,12 @@ def emit(out: BinaryIO, kind: str, body: bytes = b"", **fields: str) -> None:
 
 def answer(out: BinaryIO, where: dict[str, str], words: list[str]) -> None:
     """Do what was asked and write it down."""
-    limit, mode, uris = int(words[0]), words[1], words[2:]
+    port, limit, mode, uris = words[0], int(words[1]), words[2], words[3:]
     signal.alarm(limit)
     store = _opened(where)
+    # No process told the port: the GCS of a head that is just starting may be another's.
+    if not where["port"] and store.dashboard_port() != port:
+        raise Failure("no-ray", f"no Ray there is known to have its dashboard at port {port}")
     if mode == "look":
         emit(out, "look", json.dumps(look(store, where)).encode())
     for uri in uris:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import signal
 import subprocess
@@ -20,6 +21,7 @@ import pytest
 from rayfleet.errors import RayfleetError, Unreachable
 from rayfleet.job.model import JobStatus
 from rayfleet.job.package import Package
+from rayfleet.job.snapshot import reader
 from rayfleet.job.snapshot.locate import find
 from rayfleet.job.snapshot.source import HeadSource, Look
 from rayfleet.job.snapshot.taker import take_backup
@@ -439,6 +441,20 @@ def readers(cluster: JobCluster) -> list[int]:
             if len(words) > 3 and words[1] == b"-c" and session.encode() in words[3]:
                 found.append(int(entry.name))
     return found
+
+
+def test_a_gcs_whose_port_no_process_tells_is_asked_for_it(cluster: JobCluster) -> None:
+    where = find(str(cluster.port))._replace(port="")._asdict()
+
+    def answer(port: int) -> bytes:
+        words = [json.dumps(where), str(port), "30", "look"]
+        program = [sys.executable, str(Path(reader.__file__)), *words]
+        return subprocess.run(
+            program, env=environment(cluster), capture_output=True, check=False
+        ).stdout
+
+    assert b'"kind": "end"' in answer(cluster.port)
+    assert b'"reason": "no-ray"' in answer(1)
 
 
 def test_a_lost_head_is_unreachable_and_a_new_one_has_another_session(tmp_path: Path) -> None:

@@ -113,8 +113,10 @@ def test_a_dead_dashboard_does_not_hide_the_gcs(proc: Proc) -> None:
 
 def test_ray_in_a_container_of_the_machine_is_not_the_machines_ray(proc: Proc) -> None:
     proc.head("session_a", port=0, nested=True)
-    with pytest.raises(NotFound, match="no Ray runs there"):
+    with pytest.raises(NotFound, match="only in a container that could not be entered"):
         proc.find(8265)
+    own = proc.head("session_b", port=8265)
+    assert proc.find(8265)[0] == own
 
 
 def test_an_ipv6_address_of_the_gcs_is_put_into_brackets(proc: Proc) -> None:

@@ -135,7 +135,20 @@ def test_the_supervisor_of_an_earlier_job_with_the_same_id_is_not_this_ones() ->
 
 @pytest.mark.parametrize(
     "record",
-    ["", "{", "[]", "null", '{"status": "PENDING"}', json.dumps(RECORD | {"status": "NEW"})],
+    [
+        *("", "{", "[]", "null", '{"status": "PENDING"}'),
+        *(
+            json.dumps(RECORD | odd)
+            for odd in (
+                {"status": "NEW"},
+                {"metadata": "owner"},
+                {"entrypoint_resources": 5},
+                {"runtime_env_json": "["},
+                {"runtime_env_json": '"x"'},
+                {"runtime_env_json": '{"py_modules": 5}'},
+            )
+        ),
+    ],
 )
 def test_one_odd_record_is_named_and_keeps_no_other_job_from_being_saved(record: str) -> None:
     found = look({"id": "odd", "record": record, "supervisor": None}, live("good"))
