@@ -53,7 +53,7 @@ def restore(
     watch: str = "60",
     json: bool = False,
 ) -> None:
-    """Give a cluster its jobs back, with their ids; safe to run again.
+    """Give a cluster its jobs back; safe to run again.
 
     Exit codes: 0 every job is there or ended by itself, 4 the head does not answer, 7 a job
     could not be given back.

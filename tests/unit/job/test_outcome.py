@@ -11,14 +11,17 @@ import pytest
 
 from rayfleet.console import Console
 from rayfleet.errors import PartialFailure, RayfleetError, Unreachable, UsageError
+from rayfleet.fleet.load import load_fleet
 from rayfleet.fleet.model import Auth, AuthMode
 from rayfleet.job.board import gather_board
 from rayfleet.job.client import JobClient
 from rayfleet.job.connection import auth_token
 from rayfleet.job.model import Job, JobFailed, JobLost, JobTimedOut, UnknownJob, parse_job
 from rayfleet.job.run import raise_outcome, watch_job
+from rayfleet.rollout.restart import Action, Target, show
 from tests.unit.job.canned import CUT, Canned, CannedPool, FakeClock, answer, row
 
+ROOT = Path(__file__).resolve().parents[3]
 TOKEN = Auth(mode=AuthMode.TOKEN)
 
 
@@ -155,6 +158,24 @@ def test_the_list_of_jobs_masks_secrets_and_says_when_the_owner_is_unknown() -> 
     document = json.loads(printed.removeprefix(table))["clusters"]["a"][0]
     assert document["owner"] == "unknown"
     assert document["metadata"]["ticket"] == "7"
+
+
+def test_a_plan_says_whose_jobs_it_kills_without_their_secrets() -> None:
+    entrypoint = "x " * 30 + "--token hunter2"
+    jobs = tuple(
+        parse_job(row(entrypoint=entrypoint, metadata=metadata))
+        for metadata in ({"owner": "ann@desk"}, {})
+    )
+    fleet = load_fleet(ROOT / "infra" / "fleet.yaml", root=ROOT, state=ROOT / "nowhere")
+    target = Target(
+        cluster=fleet.clusters["us-east5"], action=Action.RESTART, why="asked for", jobs=jobs
+    )
+    console = Console(out=io.StringIO(), err=io.StringIO())
+    show([target], console)
+    told = console.err.getvalue()  # type: ignore[attr-defined]
+    assert "kills job s1 of ann@desk: x x" in told
+    assert "kills job s1 of unknown: x x" in told
+    assert "hunter" not in told
 
 
 def test_a_head_that_stays_silent_is_given_up() -> None:
