@@ -10,7 +10,7 @@ import pytest
 from rayfleet.waiting import wait_until
 from tests.support import job_matrix as jobs
 from tests.support.argv_watch import ArgvWatch
-from tests.support.job_matrix import CLEANUP, ENDING, KINDS, LATE, SECRET, SETTING_UP, Kind
+from tests.support.job_matrix import CLEANUP, ENDING, KINDS, LATE, SECRET, SETTING_UP
 from tests.support.sandbox import Ran, SandboxCli
 from tests.support.sandbox_head import SandboxHead
 from tests.support.vault_files import files_with, sound_backups
@@ -61,7 +61,7 @@ class Story:
         backup = self.backup.json()["backup"]
         command = ["jobs.restore", "--cluster", CLUSTER, "--backup", backup, "--json"]
         self.restore = self.cli.meanwhile(command, _says("watching"), self._get_on)
-        started = [*STARTED, _starting(SETTING_UP)]
+        started = [*STARTED, jobs.starting(SETTING_UP)]
         lines = {kind.name: 2 for kind in STARTED}
         jobs.wait_for(self.head, started, lines=lines)
         self.again = self.cli(*command)
@@ -84,10 +84,6 @@ class Story:
 
 def _says(what: str) -> Any:
     return lambda line: what in line
-
-
-def _starting(kind: Kind) -> Kind:
-    return Kind(name=kind.name, says=kind.says, word=kind.word, fields=kind.fields)
 
 
 @pytest.fixture(scope="module")
@@ -188,7 +184,6 @@ def test_secret_is_in_the_vault_and_nowhere_else(story: Story) -> None:
     assert files_with(vault, SECRET, without=vault / "packages")
     backup = story.backup.json()["backup"]
     shown = [
-        story.cli("jobs.vault"),
         story.cli("jobs.vault", "--backup", backup),
         story.cli("jobs.vault", "--backup", backup, "--json"),
         story.cli("jobs.list", "--cluster", CLUSTER, "--json"),

@@ -11,7 +11,7 @@ import io
 import json
 import zipfile
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rayfleet.waiting import wait_until
@@ -225,6 +225,11 @@ KINDS = (
 )
 
 
+def starting(kind: Kind) -> Kind:
+    """``kind`` once what it waited for is there."""
+    return replace(kind, starts=True)
+
+
 def submit(head: SandboxHead, kinds: Iterable[Kind]) -> None:
     """Bring the packages of ``kinds`` to the head, then submit them in their order."""
     for kind in kinds:
@@ -284,6 +289,12 @@ def submitted(facts: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             key: value for key, value in labels.items() if key != "ray.io/node-id"
         }
     return found
+
+
+def named_packages(job: Mapping[str, Any]) -> set[str]:
+    """The packages that ``job``, one of submitted(), needs."""
+    env = json.loads(job.get("runtime_env_json") or "{}")
+    return {each for each in (env.get("working_dir"), *env.get("py_modules", ())) if each}
 
 
 def asked_for(kind: Kind) -> dict[str, Any]:

@@ -50,11 +50,14 @@ assert GcsClient(address=sys.argv[1]).internal_kv_del(sys.argv[2].encode(), Fals
 """
 
 SEND = """
-import sys, urllib.request
+import sys, urllib.error, urllib.request
 request = urllib.request.Request(
     "http://127.0.0.1:8265" + sys.argv[2], sys.stdin.buffer.read(), method=sys.argv[1],
     headers={"Content-Type": sys.argv[3]})
-urllib.request.urlopen(request, timeout=30).read()
+try:
+    urllib.request.urlopen(request, timeout=30).read()
+except urllib.error.HTTPError as error:
+    sys.exit(f"{error}: {error.read().decode()}")
 """
 
 

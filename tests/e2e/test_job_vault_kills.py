@@ -1,0 +1,88 @@
+"""The operator is killed at every step of a backup and of a restore; the next run finishes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tests.support import job_matrix as jobs
+from tests.support.job_matrix import CLEANUP, KINDS, LATE, SETTING_UP, Kind
+from tests.support.sandbox_head import SandboxHead
+from tests.support.vault_files import sound_backups
+
+CLUSTER = "us-central2"
+BACKUP = ["jobs.backup", "--cluster", CLUSTER, "--json"]
+BACKUP_STEPS = ("jobs of us-central2: started", "have not ended", "saved gcs", "written")
+RESTORE = ["jobs.restore", "--cluster", CLUSTER, "--json"]
+RESTORE_STEPS = (
+    "jobs of us-central2: started",
+    " put",
+    "packages proved",
+    "restored running",
+    "restored pip",
+    "watching",
+)
+
+
+def _says(what: str) -> Callable[[str], bool]:
+    return lambda line: what in line
+
+
+def _alive(facts: dict[str, Any]) -> dict[str, str]:
+    states = {name: job["status"] for name, job in facts["jobs"].items()}
+    return {name: state for name, state in states.items() if state in {"RUNNING", "PENDING"}}
+
+
+def test_backup_that_is_killed_at_any_step_leaves_no_half_one(matrix: SandboxHead) -> None:
+    vault = matrix.cli.state / "vault"
+    for step in (*BACKUP_STEPS, "verified"):
+        had = sound_backups(vault) if vault.exists() else []
+        matrix.cli.kill_when(BACKUP, _says(step))
+        have = sound_backups(vault) if vault.exists() else []
+        if step in BACKUP_STEPS[:-1]:
+            assert have == had, step
+        else:
+            assert len(have) == len(had) + 1, step
+    saved = matrix.cli(*BACKUP).must().json()
+    assert saved["complete"]
+    expected = set(_alive(matrix.facts()))
+    assert {*saved["jobs"], *saved["infrastructure"]} == expected
+    assert list((vault / "incoming").iterdir()) == []
+    rows = matrix.cli("jobs.vault", "--cluster", CLUSTER, "--json").must().json()["backups"]
+    assert {row["id"] for row in rows} == {
+        name for name in sound_backups(vault) if name.startswith(f"{CLUSTER}-2")
+    }
+    assert {row["state"] for row in rows} == {"complete"}
+
+
+def test_restore_that_is_killed_at_any_step_is_finished_by_the_next(matrix: SandboxHead) -> None:
+    jobs.end(matrix, "../go")
+    before, had = matrix.facts(), jobs.runs(matrix)
+    kinds = [kind for kind in _present(before) if kind is not CLEANUP]
+    matrix.cli(*BACKUP).must()
+    restarted = matrix.cli("restart", "--cluster", CLUSTER, "--yes").must()
+    assert "me@here" in restarted.err
+    for step in RESTORE_STEPS:
+        matrix.cli.kill_when(RESTORE, _says(step))
+    done = matrix.cli(*RESTORE).must().json()
+    names = {kind.name for kind in kinds}
+    assert {row["job"]: row["outcome"] for row in done["jobs"]} == dict.fromkeys(
+        names, "already there"
+    )
+    lines = {kind.name: len(had.get(kind.name, ())) + 1 for kind in kinds}
+    after = jobs.wait_for(matrix, kinds, lines=lines)
+    was, now = jobs.submitted(before), jobs.submitted(after)
+    assert now == {name: was[name] for name in names}
+    order = [name for name in jobs.in_order(before) if name in names]
+    assert jobs.in_order(after) == order
+    needed = {uri for name in names for uri in jobs.named_packages(now[name])}
+    assert after["packages"] == {uri: before["packages"][uri] for uri in needed}
+    for kind in kinds:
+        assert len(jobs.runs(matrix).get(kind.name, ())) == (lines[kind.name] if kind.starts else 0)
+
+
+def _present(facts: dict[str, Any]) -> list[Kind]:
+    """The kinds that run or wait now; the one that waited for its environment starts this time."""
+    alive = _alive(facts)
+    found = [kind for kind in (*KINDS, LATE) if kind.name in alive]
+    return [jobs.starting(kind) if kind is SETTING_UP else kind for kind in found]
