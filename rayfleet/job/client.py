@@ -11,7 +11,7 @@ from rayfleet.job.dashboard import READ_ATTEMPTS, Answer, Dashboard, retried
 from rayfleet.job.log_position import LogPosition
 from rayfleet.job.model import Job, JobExists, JobLost, JobTimedOut, UnknownJob, parse_job
 from rayfleet.job.nodes import NODES, LiveNode, parse_nodes
-from rayfleet.job.redaction import redacted, redacted_log
+from rayfleet.job.redaction import env_values, redacted, redacted_log
 from rayfleet.waiting import Clock, SystemClock
 
 if TYPE_CHECKING:
@@ -266,7 +266,9 @@ class JobClient:
             return request.submission_id
         self._must_be_ready(answer)
         if f"{request.submission_id} already exists" not in answer.text:
-            raise self._dashboard.refusal(answer, "submit the job", secrets=_env_values(document))
+            raise self._dashboard.refusal(
+                answer, "submit the job", secrets=env_values(document.get("runtime_env"))
+            )
         there = self.get(request.submission_id)
         if (there.entrypoint, there.metadata) != (request.entrypoint, request.metadata or {}):
             raise JobExists(
@@ -335,9 +337,3 @@ def _quoted(job_id: str) -> str:
 
 def _package_path(name: str) -> str:
     return f"/api/packages/gcs/{_quoted(name)}"
-
-
-def _env_values(document: Mapping[str, object]) -> tuple[str, ...]:
-    env = document.get("runtime_env")
-    values = env.get("env_vars") if isinstance(env, Mapping) else None
-    return tuple(map(str, values.values())) if isinstance(values, Mapping) else ()

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from rayfleet.errors import RayfleetError, ToolFailed, Unreachable, UsageError
 from rayfleet.job.needs import Needs
-from rayfleet.job.redaction import redacted, redacted_values
+from rayfleet.job.redaction import env_values, redacted, redacted_values
 
 
 class JobStatus(StrEnum):
@@ -32,6 +32,22 @@ class JobKind(StrEnum):
 
     SUBMISSION = "SUBMISSION"
     DRIVER = "DRIVER"
+
+
+LOST_WITH_HEAD = frozenset(
+    (
+        "JOB_SUPERVISOR_ACTOR_START_FAILURE",
+        "JOB_SUPERVISOR_ACTOR_START_TIMEOUT",
+        "JOB_SUPERVISOR_ACTOR_UNSCHEDULABLE",
+        "JOB_SUPERVISOR_ACTOR_DIED",
+        "JOB_SUPERVISOR_ACTOR_UNKNOWN_FAILURE",
+    )
+)
+"""The error types of a job that its cluster dropped, where it neither ended nor was stopped.
+
+After a restart of a head that keeps its records, a job that ran has START_FAILURE. One that
+waited for its start is bound to the node id of the old head and gets START_TIMEOUT.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,18 +196,12 @@ def parse_job(row: object) -> Job:
             end=_moment(row.get("end_time")),
             metadata={str(key): str(value) for key, value in metadata.items()},
             # It may quote the whole runtime environment, as when that could not be set up.
-            message=redacted(str(row.get("message") or ""), _env_values(row)),
+            message=redacted(str(row.get("message") or ""), env_values(row.get("runtime_env"))),
             error_type=str(row.get("error_type") or ""),
             exit_code=int(code) if code is not None else None,
         )
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise ToolFailed("cannot read a job of the jobs API", why=repr(error)) from error
-
-
-def _env_values(row: Mapping[str, object]) -> tuple[str, ...]:
-    env = row.get("runtime_env")
-    values = env.get("env_vars") if isinstance(env, Mapping) else None
-    return tuple(map(str, values.values())) if isinstance(values, Mapping) else ()
 
 
 def _moment(milliseconds: object) -> datetime | None:

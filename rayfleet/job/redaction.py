@@ -114,6 +114,12 @@ def redacted_values(values: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def env_values(runtime_env: object) -> tuple[str, ...]:
+    """The values of the ``env_vars`` of a runtime environment, none of which may be shown."""
+    env = runtime_env.get("env_vars") if isinstance(runtime_env, Mapping) else None
+    return tuple(map(str, env.values())) if isinstance(env, Mapping) else ()
+
+
 def secrets_of(env_vars: Mapping[str, str]) -> tuple[str, ...]:
     """The values of ``env_vars`` whose names look secret: what no text should quote."""
     return tuple(value for name, value in env_vars.items() if looks_secret(name))

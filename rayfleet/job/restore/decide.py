@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
-from rayfleet.job.model import Job, JobStatus
+from rayfleet.job.model import LOST_WITH_HEAD, Job, JobStatus
 from rayfleet.job.restore.report import Outcome
 from rayfleet.job.vault.model import SavedJob
 
@@ -22,21 +22,6 @@ NEVER_RAN = frozenset(
 
 Raised in ray/dashboard/modules/job/job_manager.py. START_FAILURE also comes from a head that
 kept its records over a restart and then misses the supervisor of a job that ran.
-"""
-
-LOST_WITH_HEAD = frozenset(
-    (
-        "JOB_SUPERVISOR_ACTOR_START_FAILURE",
-        "JOB_SUPERVISOR_ACTOR_START_TIMEOUT",
-        "JOB_SUPERVISOR_ACTOR_UNSCHEDULABLE",
-        "JOB_SUPERVISOR_ACTOR_DIED",
-        "JOB_SUPERVISOR_ACTOR_UNKNOWN_FAILURE",
-    )
-)
-"""The error types of a job that its cluster dropped, where it neither ended nor was stopped.
-
-After a restart of a head that keeps its records, a job that ran has START_FAILURE. One that
-waited for its start is bound to the node id of the old head and gets START_TIMEOUT.
 """
 
 

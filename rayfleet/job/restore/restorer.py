@@ -15,7 +15,7 @@ from rayfleet.job.redaction import redacted
 from rayfleet.job.restore.decide import Action, Decision, Settled, decide
 from rayfleet.job.restore.packages import PackageHost, Packages, Shelf
 from rayfleet.job.restore.report import JobOutcome, Outcome, Report
-from rayfleet.job.restore.watch import Lists, env_values, watch_starts
+from rayfleet.job.restore.watch import Lists, watch_starts
 from rayfleet.job.vault.model import Backup, SavedJob
 from rayfleet.waiting import Clock, SystemClock
 
@@ -237,4 +237,4 @@ def _named(job: SavedJob, settled: Settled) -> JobOutcome:
 
 def _reason(error: RayfleetError, job: SavedJob) -> str:
     text = f"{error.what}: {error.why}" if error.why else error.what
-    return redacted(text, env_values(job))
+    return redacted(text, job.secrets)

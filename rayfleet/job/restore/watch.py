@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from rayfleet.job.model import Job, JobStatus
+from rayfleet.job.model import LOST_WITH_HEAD, Job, JobStatus
 from rayfleet.job.redaction import redacted
-from rayfleet.job.restore.decide import LOST_WITH_HEAD, NEVER_RAN, Settled
+from rayfleet.job.restore.decide import NEVER_RAN, Settled
 from rayfleet.job.restore.report import Outcome
 from rayfleet.job.vault.model import SavedJob
 from rayfleet.waiting import Clock
@@ -90,12 +90,6 @@ def _outcome(job: SavedJob, row: Job | None) -> Settled:
 
 def _cause(job: SavedJob, row: Job) -> str:
     lines = row.message.strip().splitlines() or ["no explanation"]
-    shown = redacted(lines[0], env_values(job))[:300]
+    shown = redacted(lines[0], job.secrets)[:300]
     poisoned = _POISONED if row.error_type == "RUNTIME_ENV_SETUP_FAILURE" else ""
     return f"{row.error_type}: {shown}{poisoned}"
-
-
-def env_values(job: SavedJob) -> tuple[str, ...]:
-    """The values of the job's variables, none of which may be shown."""
-    values = (job.runtime_env or {}).get("env_vars")
-    return tuple(map(str, values.values())) if isinstance(values, Mapping) else ()

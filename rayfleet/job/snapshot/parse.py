@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from rayfleet.errors import ToolFailed
-from rayfleet.job.model import JobStatus
+from rayfleet.job.model import LOST_WITH_HEAD, JobStatus
 from rayfleet.job.snapshot.source import Look
 from rayfleet.job.vault.model import LostKind, SavedJob, Unrestorable
 
@@ -39,13 +39,22 @@ def parse_look(document: bytes) -> Look:
             session=str(found["session"]),
             ray_version=str(found["ray_version"]),
             jobs=tuple(sorted(jobs, key=lambda job: (job.started, job.submission_id))),
-            ended={name: JobStatus(status) for name, status in found["ended"].items()},
+            ended=_ended(found["ended"]),
             unrestorable=(*_drivers(found["drivers"]), *_actors(found["actors"])),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ToolFailed(
             "the head's account of its jobs cannot be read", why=type(error).__name__
         ) from error
+
+
+def _ended(rows: Mapping[str, Mapping[str, str]]) -> dict[str, JobStatus]:
+    # A job that its cluster dropped has not ended: it is what a restore gives back.
+    return {
+        name: JobStatus(row["status"])
+        for name, row in rows.items()
+        if row["error_type"] not in LOST_WITH_HEAD
+    }
 
 
 def _job(row: Mapping[str, Any], heads: frozenset[str]) -> SavedJob:

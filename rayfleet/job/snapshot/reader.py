@@ -104,9 +104,9 @@ def look(store: Store, where: dict[str, str]) -> dict[str, Any]:
     for name, raw in store.records().items():
         # Ray writes ASCII. Anything else is passed on as what it is: not readable.
         text = raw.decode() if raw.isascii() else ""
-        status = _status(text)
+        status, error = _status(text)
         if status in ENDED:
-            ended[name] = status
+            ended[name] = {"status": status, "error_type": error}
         else:
             live.append({"id": name, "record": text})
     actors = [row for state in LIVING for row in store.actors(state)]
@@ -128,11 +128,12 @@ def look(store: Store, where: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def _status(record: str) -> str:
+def _status(record: str) -> tuple[str, str]:
     try:
-        return str(json.loads(record)["status"])
-    except (ValueError, KeyError, TypeError):
-        return ""
+        found = json.loads(record)
+        return str(found["status"]), str(found.get("error_type") or "")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return "", ""
 
 
 def _supervised(row: Any) -> str:

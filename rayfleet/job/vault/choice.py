@@ -12,20 +12,20 @@ from rayfleet.job.vault.store import Vault
 _SHOWN = 5
 
 
-class NothingToRestore(UsageError):
-    """The latest backup has no jobs, but an earlier one has some that nobody saw end."""
+class Ambiguous(UsageError):
+    """The latest backup lacks jobs that an earlier one has and that nobody saw end."""
 
 
 def default_backup(vault: Vault, cluster: str, narrate: Callable[[str], None]) -> Backup:
     """The newest complete backup of ``cluster``.
 
     Newer ones that are not complete are narrated. A backup that was taken after the head was
-    lost hides the one that holds the lost jobs. It must not pass for it: when it has no jobs at
-    all this raises, when it has some it narrates.
+    lost, or in the middle of a restore, hides the one that holds the lost jobs and must not
+    pass for it.
 
     Raises:
         NoBackup: there is none.
-        NothingToRestore: it has no jobs, and an earlier one of another head has lost ones.
+        Ambiguous: an earlier head's backup has jobs that nobody saw end, and this one has not.
     """
     latest = vault.latest(cluster)
     for one in vault.backups(cluster):
@@ -37,13 +37,10 @@ def default_backup(vault: Vault, cluster: str, narrate: Callable[[str], None]) -
     if earlier is None or not lost:
         return latest
     shown = ", ".join(lost[:_SHOWN]) + (", ..." if len(lost) > _SHOWN else "")
-    facts = f"{earlier.id} has {len(lost)} that nobody saw end: {shown}"
-    if latest.restorable:
-        narrate(f"{latest.id} is taken, the latest; an earlier head's {facts}")
-        return latest
-    raise NothingToRestore(
-        f"the latest backup of {cluster} has no jobs to give back",
-        why=f"{latest.id} was taken of a new head; {facts}",
+    raise Ambiguous(
+        f"which backup of {cluster} is to be restored?",
+        why=f"the latest, {latest.id}, is of a newer head and does not have all jobs; "
+        f"{earlier.id} has {len(lost)} more that nobody saw end: {shown}",
         next_step=f"invoke jobs.restore --cluster {cluster} --backup {earlier.id}",
     )
 

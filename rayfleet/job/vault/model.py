@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from rayfleet.job.model import JobStatus
+from rayfleet.job.redaction import env_values
 
 PACKAGE_SCHEME = "gcs://"
 
@@ -53,8 +54,7 @@ class SavedJob:
     @property
     def secrets(self) -> tuple[str, ...]:
         """The values of its environment variables, none of which may be shown."""
-        values = (self.runtime_env or {}).get("env_vars")
-        return tuple(map(str, values.values())) if isinstance(values, Mapping) else ()
+        return env_values(self.runtime_env)
 
     def document(self) -> dict[str, object]:
         """The body of ``POST /api/jobs/`` that makes the same job again."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rayfleet.job.model import JobStatus
-from rayfleet.job.restore.decide import LOST_WITH_HEAD, NEVER_RAN, Action, Settled, decide
+from rayfleet.job.model import LOST_WITH_HEAD, JobStatus
+from rayfleet.job.restore.decide import NEVER_RAN, Action, Settled, decide
 from rayfleet.job.restore.report import Outcome
 from tests.unit.job.restore.fake_head import EPOCH, job_row, saved_job
 

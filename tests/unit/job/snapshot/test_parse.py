@@ -164,7 +164,8 @@ def test_jobs_are_in_the_order_of_their_start() -> None:
 
 
 def test_what_has_ended_is_known_by_its_status() -> None:
-    found = look(ended={"x": "SUCCEEDED", "y": "FAILED", "z": "STOPPED"})
+    statuses = {"x": "SUCCEEDED", "y": "FAILED", "z": "STOPPED"}
+    found = look(ended={k: {"status": v, "error_type": ""} for k, v in statuses.items()})
     assert found.jobs == ()
     assert found.ended == {
         "x": JobStatus.SUCCEEDED,
@@ -223,3 +224,13 @@ def test_an_account_that_makes_no_sense_is_not_quoted() -> None:
     with pytest.raises(ToolFailed) as caught:
         parse_look(b'{"session": "x", "live": ["hunter2"], "heads": []}')
     assert "hunter2" not in str(caught.value)
+
+
+def test_jobs_that_their_cluster_dropped_have_not_ended() -> None:
+    rows = {
+        "done": {"status": "SUCCEEDED", "error_type": ""},
+        "wrong": {"status": "FAILED", "error_type": "JOB_ENTRYPOINT_COMMAND_ERROR"},
+        "lost": {"status": "FAILED", "error_type": "JOB_SUPERVISOR_ACTOR_START_FAILURE"},
+        "dropped": {"status": "FAILED", "error_type": "JOB_SUPERVISOR_ACTOR_DIED"},
+    }
+    assert look(ended=rows).ended == {"done": JobStatus.SUCCEEDED, "wrong": JobStatus.FAILED}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rayfleet.job.model import JobStatus
-from rayfleet.job.vault.choice import NothingToRestore, default_backup
+from rayfleet.job.vault.choice import Ambiguous, default_backup
 from rayfleet.job.vault.model import Backup, SavedJob
 from rayfleet.job.vault.store import NoBackup, Vault
 from tests.unit.job.vault.examples import TAKEN, job, save
@@ -37,7 +37,7 @@ def test_the_latest_is_chosen_in_silence(vault: Vault) -> None:
 def test_empty_backup_of_a_new_head_does_not_pass_for_the_lost_jobs(vault: Vault) -> None:
     full = later(vault, 0, job("a"), job("b"))
     later(vault, 1, session="session_2")
-    with pytest.raises(NothingToRestore) as error:
+    with pytest.raises(Ambiguous) as error:
         chosen(vault)
     assert f"--backup {full.id}" in error.value.next_step
     assert "a, b" in error.value.why
@@ -56,14 +56,13 @@ def test_empty_backup_of_the_same_head_is_what_it_says(vault: Vault) -> None:
     assert chosen(vault) == (empty, [])
 
 
-def test_jobs_that_only_an_earlier_head_had_are_told_of(vault: Vault) -> None:
+def test_backup_in_the_middle_of_a_restore_does_not_pass_for_the_whole(vault: Vault) -> None:
     full = later(vault, 0, job("a"), job("b"))
-    latest = later(vault, 1, job("b"), job("c"), session="session_2")
-    backup, said = chosen(vault)
-    assert backup == latest
-    (line,) = said
-    assert full.id in line
-    assert line.endswith(": a")
+    later(vault, 1, job("b"), job("c"), session="session_2")
+    with pytest.raises(Ambiguous) as error:
+        chosen(vault)
+    assert f"--backup {full.id}" in error.value.next_step
+    assert error.value.why.endswith(": a")
 
 
 def test_restored_jobs_are_not_missed(vault: Vault) -> None:
