@@ -170,9 +170,10 @@ class Answer:
     def _told(self, fields: Mapping[str, Any]) -> RayfleetError:
         reason, text = str(fields.get("reason")), str(fields.get("text"))
         what = f"{self._cluster}: could not read the jobs"
-        if reason == "no-ray":
+        if reason in {"no-ray", "silent"}:
+            why = text if reason == "no-ray" else f"Ray's GCS on the head does not answer: {text}"
             next_step = f"invoke status --cluster {self._cluster}"
-            return Unreachable(what, why=text, next_step=next_step)
+            return Unreachable(what, why=why, next_step=next_step)
         if reason == "refused":
             return ToolFailed(what, why=f"Ray's GCS on the head refused: {text}")
         return ToolFailed(what, why=text)

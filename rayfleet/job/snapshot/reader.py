@@ -31,6 +31,8 @@ ENDED = ("STOPPED", "SUCCEEDED", "FAILED")
 # In the order of an actor's life, so that one that moves on meanwhile is seen at least once.
 LIVING = ("DEPENDENCIES_UNREADY", "PENDING_CREATION", "ALIVE", "RESTARTING")
 
+SILENT = (4, 14)  # of gRPC: DEADLINE_EXCEEDED and UNAVAILABLE
+
 
 class Failure(Exception):
     """Why there is no answer: ``reason`` is for programs, the text for people."""
@@ -211,7 +213,12 @@ def _opened(where: dict[str, str]) -> Store:
     except Failure:
         raise
     except Exception as error:
-        raise Failure("refused", _said(error)) from error
+        raise _failure(error, "refused") from error
+
+
+def _failure(error: Exception, reason: str) -> Failure:
+    silent = getattr(error, "rpc_code", None) in SILENT
+    return Failure("silent" if silent else reason, _said(error))
 
 
 def _said(error: Exception) -> str:
@@ -239,7 +246,8 @@ def main(words: list[str]) -> int:
         emit(out, "error", reason=failure.reason, text=str(failure))
         return 3
     except Exception as error:
-        emit(out, "error", reason="failed", text=_said(error))
+        failure = _failure(error, "failed")
+        emit(out, "error", reason=failure.reason, text=str(failure))
         return 3
     return 0
 

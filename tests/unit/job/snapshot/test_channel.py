@@ -147,7 +147,12 @@ def test_an_answer_without_an_account_is_not_no_jobs() -> None:
 
 @pytest.mark.parametrize(
     ("reason", "kind"),
-    [("no-ray", Unreachable), ("several", ToolFailed), ("refused", ToolFailed)],
+    [
+        ("no-ray", Unreachable),
+        ("silent", Unreachable),
+        ("several", ToolFailed),
+        ("refused", ToolFailed),
+    ],
 )
 def test_what_the_reader_tells_is_one_error(
     reason: str, kind: type[RayfleetError], tmp_path: Path
