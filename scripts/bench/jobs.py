@@ -12,6 +12,9 @@ was given is compared with what Ray's own store has, and every start of every jo
 The loop is told the resources by hand, which its list does not have: without them all jobs
 would start on the head at once. They do not count as brought back.
 
+Other work on the machine flatters rayfleet, whose restore paces itself by the clock: the column
+`others`, processors that were busy before a measurement, should be near 0.
+
 It needs root (a head is a namespace of its own) and four minutes of a quiet machine. Exit code
 1: a bar was missed, or rayfleet lost something. With --json the last line is one JSON object:
 {"ratios": {...}, "bars": {...}, "fields": {...}, "jobs": {...}, "figures": {...}}.
@@ -54,7 +57,7 @@ def main() -> None:
         signal.signal(number, _end)
     try:
         # Short on purpose: the path of a socket has at most 107 characters.
-        with tempfile.TemporaryDirectory(prefix="rf", dir="/tmp") as scratch:
+        with tempfile.TemporaryDirectory(prefix="rfbench-", dir="/tmp") as scratch:
             found = measured(Path(scratch), options.jobs)
     except RayfleetError as error:
         sys.exit(str(error))

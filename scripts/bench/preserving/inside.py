@@ -61,8 +61,11 @@ def running(*names: str) -> bool:
     from ray.job_submission import JobSubmissionClient
 
     client = JobSubmissionClient(DASHBOARD)
-    for name in names:
-        wait_for(lambda name=name: client.get_job_status(name) == "RUNNING", name)
+
+    def started() -> bool:
+        return all(client.get_job_status(name) == "RUNNING" for name in names)
+
+    wait_for(started, f"the start of {', '.join(names)}")
     return True
 
 

@@ -8,6 +8,8 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,25 +17,36 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from publishing.processes import busy_seconds
+
 from preserving.fleet import CLUSTER, Operator
 from preserving.machine import DASHBOARD, Machine, environment
 from preserving.workload import NEEDS
 
 RAY = str(Path(sys.executable).with_name("ray"))
 COMMAND_SECONDS = 900.0
+QUIET_SECONDS = 1.0
 PACKAGES = "session_latest/runtime_resources/working_dir_files"
 
 
 @dataclass(kw_only=True)
 class Stopwatch:
-    """Wall and processor seconds of the operator's side, the children included."""
+    """Wall and processor seconds of the operator's side, the children included.
+
+    ``others`` is how many processors were busy in the second before, when nothing was asked of
+    the head.
+    """
 
     seconds: float = 0.0
     cpu: float = 0.0
+    others: float = 0.0
 
     @contextmanager
     def running(self) -> Iterator[None]:
         """Measure what the block does."""
+        busy = busy_seconds()
+        time.sleep(QUIET_SECONDS)
+        self.others = (busy_seconds() - busy) / QUIET_SECONDS
         cpu, began = _cpu(), time.perf_counter()
         try:
             yield
@@ -149,24 +162,34 @@ class Rayfleet:
 
     def _invoke(self, task: str) -> tuple[Any, dict[str, float]]:
         """What the task printed, and when the lines of its narration came."""
-        began = time.perf_counter()
-        with subprocess.Popen(
-            [*self.operator.invoke, task, "--cluster", CLUSTER, "--json"],
-            cwd=Path(__file__).resolve().parents[3],
-            env=self.operator.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as process:
-            assert process.stdout is not None
+        command = [*self.operator.invoke, task, "--cluster", CLUSTER, "--json"]
+        with tempfile.TemporaryFile("w+") as out:
+            began = time.perf_counter()
+            process = subprocess.Popen(
+                command,
+                cwd=Path(__file__).resolve().parents[3],
+                env=self.operator.environment,
+                stdout=out,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
             assert process.stderr is not None
-            said = [(time.perf_counter() - began, line.strip()) for line in process.stderr]
-            out = process.stdout.read()
-        seconds = time.perf_counter() - began
-        if process.returncode != 0:
-            lines = "\n".join(line for _, line in said[-20:])
-            sys.exit(f"invoke {task} ended with {process.returncode}:\n{lines}")
-        return json.loads(out), _phases(said, seconds)
+            limit = threading.Timer(COMMAND_SECONDS, process.kill)
+            limit.start()
+            try:
+                said = [(time.perf_counter() - began, line.strip()) for line in process.stderr]
+                code = process.wait()
+                seconds = time.perf_counter() - began
+            finally:
+                limit.cancel()
+                process.kill()
+                process.wait()
+                process.stderr.close()
+            if code != 0:
+                lines = "\n".join(line for _, line in said[-20:])
+                sys.exit(f"invoke {task} ended with {code}:\n{lines}")
+            out.seek(0)
+            return json.load(out), _phases(said, seconds)
 
 
 PHASES: Mapping[str, Callable[[str], bool]] = {

@@ -36,6 +36,11 @@ class Trial:
         """Processor time of the operator's side."""
         return self.backup.cpu + self.restore.cpu
 
+    @property
+    def others(self) -> float:
+        """Processors that were busy before backup or restore, the larger figure."""
+        return max(self.backup.others, self.restore.others)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
@@ -104,9 +109,15 @@ class Report:
 
     def lines(self) -> Iterator[str]:
         """A table: a line per method, then a line per field."""
-        yield f"{'':34}{'backup':>9}{'restore':>9}{'both':>9}{'CPU':>9}   seconds"
+        yield f"{'seconds':34}{'backup':>9}{'restore':>9}{'both':>9}{'CPU':>9}{'others':>9}"
         for trial in (self.ours, self.theirs):
-            times = (trial.backup.seconds, trial.restore.seconds, trial.seconds, trial.cpu)
+            times = (
+                trial.backup.seconds,
+                trial.restore.seconds,
+                trial.seconds,
+                trial.cpu,
+                trial.others,
+            )
             yield f"{trial.title:34}" + "".join(f"{each:9.2f}" for each in times)
         yield ""
         yield f"{'brought back exactly':34}{'given':>9}{self.ours.key:>10}{self.theirs.key:>9}"
@@ -155,5 +166,6 @@ def _figures(trial: Trial) -> dict[str, Any]:
         "backup_seconds": round(trial.backup.seconds, 3),
         "restore_seconds": round(trial.restore.seconds, 3),
         "cpu_seconds": round(trial.cpu, 3),
+        "others": round(trial.others, 2),
         **trial.told,
     }
