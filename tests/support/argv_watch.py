@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
-INTERVAL = 0.1
+INTERVAL = 0.25
 # Ray 2.60 itself starts a worker with the variables of its job in argv, for some milliseconds.
 RAYS_OWN = b"ray/_private/workers/setup_worker.py"
 

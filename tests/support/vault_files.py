@@ -6,6 +6,8 @@ import hashlib
 import json
 from pathlib import Path
 
+SMALL_BYTES = 4 * 1024**2
+
 
 def sound_backups(vault: Path) -> list[str]:
     """The ids of the backups in the folder ``vault``, every one proved to be whole.
@@ -30,7 +32,11 @@ def sound_backups(vault: Path) -> list[str]:
 
 
 def files_with(folder: Path, secret: str, *, without: Path) -> list[Path]:
-    """The files below ``folder``, but not below ``without``, that hold ``secret``."""
+    """The files below ``folder``, but not below ``without``, that hold ``secret``.
+
+    Larger ones than 4 MiB are layers of images and are not looked at.
+    """
     paths = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
-    outside = (path for path in paths if not path.is_relative_to(without))
+    small = (path for path in paths if path.stat().st_size < SMALL_BYTES)
+    outside = (path for path in small if not path.is_relative_to(without))
     return [path for path in outside if secret.encode() in path.read_bytes()]
