@@ -39,7 +39,7 @@ def backup(context: Context, cluster: str, json: bool = False) -> None:
         "cluster": ONE_CLUSTER,
         "backup": "Which backup, as jobs.vault lists it. Default: the latest complete one.",
         "job": "Give only this job back; repeatable.",
-        "per-second": "How many jobs are submitted per second.",
+        "per-second": "How many of the jobs that start at once are submitted per second.",
         "watch": "Seconds to watch the jobs while they start; 0: do not.",
         "json": "Print the outcome of every job as JSON.",
     },

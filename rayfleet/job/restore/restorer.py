@@ -15,7 +15,7 @@ from rayfleet.job.redaction import redacted
 from rayfleet.job.restore.decide import Action, Decision, Settled, decide
 from rayfleet.job.restore.packages import PackageHost, Packages, Shelf
 from rayfleet.job.restore.report import JobOutcome, Outcome, Report
-from rayfleet.job.restore.watch import Lists, watch_starts
+from rayfleet.job.restore.watch import Lists, waits, watch_starts
 from rayfleet.job.vault.model import Backup, SavedJob
 from rayfleet.waiting import Clock, SystemClock
 
@@ -64,8 +64,9 @@ def restore(
     """Give the jobs of ``backup``, or those that ``only`` names, back to the cluster.
 
     Packages go first and are proved to be there; then the jobs follow in the order of their
-    start, ``per_second`` at most (default: 5), each under its own id; then they are watched for
-    up to ``watch`` seconds (default: 60) while they start. A job that the head has already is
+    start, each under its own id, and of those that Ray starts at once ``per_second`` at most
+    (default: 5); then they are watched for up to ``watch`` seconds (default: 60) while they
+    start. A job that the head has already is
     not submitted again, so that this may be run twice, or after it was killed at any point.
 
     Raises:
@@ -178,7 +179,8 @@ class _Restore:
                 self._settle(job, problem)
                 continue
             self._clock.sleep(max(0.0, due - self._clock.monotonic()))
-            due = self._clock.monotonic() + interval
+            # What waits for resources costs the head nothing until it has them.
+            due = self._clock.monotonic() + (0.0 if waits(job) else interval)
             if (problem := self._submit(job, action)) is not None:
                 self._settle(job, problem)
                 continue

@@ -63,12 +63,15 @@ def has_needs(job: SavedJob) -> bool:
     return bool(job.num_cpus or job.num_gpus or job.memory or job.resources or job.label_selector)
 
 
+def waits(job: SavedJob) -> bool:
+    """True when the job waited when it was saved, for something that it may have to wait for."""
+    return job.status is JobStatus.PENDING and has_needs(job)
+
+
 def _settled(job: SavedJob, row: Job | None) -> bool:
     if row is None:
         return False
-    return row.status is not JobStatus.PENDING or (
-        job.status is JobStatus.PENDING and has_needs(job)
-    )
+    return row.status is not JobStatus.PENDING or waits(job)
 
 
 def _statuses(rows: Mapping[str, Job], jobs: Sequence[SavedJob]) -> list[JobStatus | None]:

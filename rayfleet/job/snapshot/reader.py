@@ -246,8 +246,8 @@ def main(words: list[str]) -> int:
         emit(out, "error", reason=failure.reason, text=str(failure))
         return 3
     except Exception as error:
-        failure = _failure(error, "failed")
-        emit(out, "error", reason=failure.reason, text=str(failure))
+        told = _failure(error, "failed")
+        emit(out, "error", reason=told.reason, text=str(told))
         return 3
     return 0
 

@@ -280,6 +280,20 @@ def test_submits_are_paced(vault: Vault) -> None:
     assert gaps == pytest.approx([0.25] * 19)
 
 
+def test_jobs_that_wait_for_resources_are_not_paced(vault: Vault) -> None:
+    waiting = {"status": JobStatus.PENDING, "resources": {"slice": 1.0}}
+    backup = keep_backup(
+        vault,
+        saved_job("runs", started=EPOCH),
+        *(saved_job(f"j{n}", started=EPOCH + 1 + n, **waiting) for n in range(50)),
+    )
+    head = FakeHead()
+    times: list[float] = []
+    head.on_submit = lambda: times.append(head.clock.now)
+    restore(head, vault, backup, per_second=4.0, watch=0.0, clock=head.clock)
+    assert times == pytest.approx([0.0] + [0.25] * 50)
+
+
 def test_a_slow_head_is_not_waited_for_twice(vault: Vault) -> None:
     backup = keep_backup(vault, *(saved_job(f"j{n}", started=EPOCH + n) for n in range(5)))
     head = FakeHead(call_seconds=1.0)
