@@ -18,8 +18,8 @@ import urllib3
 from rayfleet.job.client import JobClient
 from rayfleet.waiting import wait_until
 
-START_SECONDS = 90.0
-STOP_SECONDS = 20.0
+START_SECONDS = 180.0
+STOP_SECONDS = 60.0
 # A small object store: nothing here moves objects, and shared memory may be scarce.
 STORE_BYTES = 80 * 1024**2
 

@@ -124,7 +124,7 @@ class _Restore:
         self._packages.bring(uri for job, _ in intended for uri in job.packages)
         submitted = self._submit_all(intended, 1 / per_second)
         if submitted:
-            self._narrate(f"watching {len(submitted)} jobs")
+            self._narrate(f"watching the start of {len(submitted)}")
             starts = watch_starts(submitted, self._client, seconds=watch, clock=self._clock)
             for job in submitted:
                 self._settle(job, starts[job.submission_id], said=True)
@@ -155,7 +155,7 @@ class _Restore:
             return rows
         # A head that kept its records over a restart calls dead jobs RUNNING until the first
         # submit makes it look. This one is refused, because the id is taken.
-        self._narrate(f"checking {len(doubtful)} jobs that the head says run")
+        self._narrate(f"checking what the head says runs: {len(doubtful)}")
         with suppress(JobExists, ToolFailed):
             self._client.submit(doubtful[0])
         self._clock.sleep(SETTLE_SECONDS)

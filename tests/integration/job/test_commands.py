@@ -133,7 +133,7 @@ def with_status(jobs: JobClient, job_id: str, status: JobStatus) -> Job:
         job = jobs.get(job_id)
         return job if job.status is status else None
 
-    return wait_until(probe, what=f"{job_id} to be {status}", timeout=60)
+    return wait_until(probe, what=f"{job_id} to be {status}", timeout=150)
 
 
 def test_needs_and_metadata_arrive_as_they_were_given(
@@ -148,7 +148,7 @@ def test_needs_and_metadata_arrive_as_they_were_given(
     )
     job = with_status(operator.jobs, job_id, JobStatus.RUNNING)
     assert job.metadata["ticket"] == "7"
-    answer = ray_head.http().request("GET", "/api/v0/actors?detail=1&limit=1000", timeout=30)
+    answer = ray_head.http().request("GET", "/api/v0/actors?detail=1&limit=1000", timeout=90)
     actors = json.loads(answer.data)["data"]["result"]["result"]
     (actor,) = (row for row in actors if row["name"] == f"_ray_internal_job_actor_{job_id}")
     assert actor["required_resources"] == {"CPU": 0.25, "memory": 64.0 * 1024**2}

@@ -87,7 +87,7 @@ def ended(jobs: JobClient, job_id: str) -> Job:
         job = jobs.get(job_id)
         return job if job.ended else None
 
-    return wait_until(probe, what=job_id, timeout=60)
+    return wait_until(probe, what=job_id, timeout=150)
 
 
 def test_a_job_sees_its_folder_and_its_variables_and_tells_whose_it_is(

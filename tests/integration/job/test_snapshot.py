@@ -30,7 +30,7 @@ from rayfleet.job.vault.store import Vault
 from rayfleet.waiting import wait_until
 from tests.support.job_cluster import JobCluster
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 TOKEN = "s3cret-" + "x" * 32
 SECRET = "hunter2-in-an-env-var"
@@ -206,7 +206,7 @@ def settled(source: HeadSource, *names: str) -> Look:
         found = {job.submission_id for job in look.jobs if not job.missing}
         return look if found.issuperset(names) else None
 
-    return wait_until(probe, what=f"the supervisors of {names}", timeout=60)
+    return wait_until(probe, what=f"the supervisors of {names}", timeout=150)
 
 
 def of(look: Look, name: str) -> SavedJob:
@@ -278,7 +278,7 @@ def test_a_job_that_has_ended_is_known_as_that(cluster: JobCluster, source: Head
     client = cluster.jobs()
     for name, command in {"good": "true", "bad": "exit 3"}.items():
         client.submit(make_job(name, entrypoint=command))
-    wait_until(lambda: all(client.get(n).ended for n in ("good", "bad")), what="ends", timeout=60)
+    wait_until(lambda: all(client.get(n).ended for n in ("good", "bad")), what="ends", timeout=150)
     look = source.look()
     assert look.ended["good"] is JobStatus.SUCCEEDED
     assert look.ended["bad"] is JobStatus.FAILED
@@ -335,7 +335,7 @@ def test_a_package_that_the_head_has_lost_is_absent_and_its_folder_is_not_taken_
     job = make_job("has-its-folder", runtime_env=env, entrypoint=f"touch new; {FOREVER}")
     with submitted(cluster, job):
         log = cluster.jobs()
-        wait_until(lambda: log.get("has-its-folder").status == "RUNNING", what="it", timeout=60)
+        wait_until(lambda: log.get("has-its-folder").status == "RUNNING", what="it", timeout=150)
         assert on_head(cluster, FORGET, "gcs://_ray_pkg_lost.zip") == "1"
         assert list(cluster.ray.folder.rglob("_ray_pkg_lost/new"))
         assert source.fetch(["gcs://_ray_pkg_lost.zip"], tmp_path) == {}
@@ -420,13 +420,13 @@ def test_a_connection_that_breaks_ends_the_run_here_and_the_reader_there(
     with reading(cluster) as source, paused(find(str(cluster.port)).pid):
         thread = threading.Thread(target=look)
         thread.start()
-        wait_until(lambda: readers(cluster), what="the reader on the head", timeout=30)
+        wait_until(lambda: readers(cluster), what="the reader on the head", timeout=90)
         for pid in readers(cluster):
             words = Path(f"/proc/{pid}/cmdline").read_bytes()
             assert TOKEN.encode() not in words
         cluster.sshd.kill_sessions()
-        thread.join(timeout=30)
-        wait_until(lambda: not readers(cluster), what="the end of the reader", timeout=30)
+        thread.join(timeout=90)
+        wait_until(lambda: not readers(cluster), what="the end of the reader", timeout=90)
     assert len(errors) == 1
     assert isinstance(errors[0], Unreachable)
 

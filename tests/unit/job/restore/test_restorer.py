@@ -82,7 +82,7 @@ def test_jobs_come_back_in_order_with_every_field_after_their_packages(
         *(f"package {uri} put" for uri in (DIR, MODULE, OTHER)),
         "packages proved",
         *(f"restored {job.submission_id}" for job in ALL),
-        "watching 4 jobs",
+        "watching the start of 4",
     ]
     report.raise_failures()
 
@@ -322,7 +322,7 @@ def test_jobs_that_a_head_with_records_calls_running_are_checked_before_they_are
 
     head.on_submit = look
     report, lines = run(head, vault, backup)
-    assert lines[0] == "checking 2 jobs that the head says run"
+    assert lines[0] == "checking what the head says runs: 2"
     assert outcomes(report) == {
         "plain": Outcome.ALREADY_THERE,
         "files": Outcome.RESTORED,
