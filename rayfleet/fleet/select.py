@@ -30,6 +30,20 @@ def select_clusters(fleet: Fleet, names: Sequence[str], *, every: bool) -> tuple
     return tuple(cluster for name, cluster in fleet.clusters.items() if name in chosen)
 
 
+def select_one(fleet: Fleet, names: Sequence[str]) -> Cluster:
+    """The one cluster that ``names`` choose.
+
+    Raises:
+        UnknownCluster: a name or glob matches nothing.
+        UsageError: none is named, or they choose more than one.
+    """
+    clusters = select_clusters(fleet, names, every=False)
+    if len(clusters) != 1:
+        found = ", ".join(cluster.name for cluster in clusters)
+        raise UsageError("one --cluster is needed here", why=f"these were chosen: {found}")
+    return clusters[0]
+
+
 def _matches(fleet: Fleet, name: str) -> list[str]:
     if not GLOB.intersection(name):
         found = [name] if name in fleet.clusters else []

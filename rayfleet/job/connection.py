@@ -33,18 +33,6 @@ def open_jobs(project: Project, fleet: Fleet, cluster: Cluster) -> Iterator[JobC
         yield JobClient(head.http(DASHBOARD_PORT), cluster=cluster.name, token=token)
 
 
-def only(clusters: tuple[Cluster, ...]) -> Cluster:
-    """The one cluster that was chosen.
-
-    Raises:
-        UsageError: more than one was.
-    """
-    if len(clusters) != 1:
-        names = ", ".join(cluster.name for cluster in clusters) or "none"
-        raise UsageError("one --cluster is needed here", why=f"these were chosen: {names}")
-    return clusters[0]
-
-
 def auth_token(auth: Auth, environ: Mapping[str, str]) -> str | None:
     """The token for a cluster, looked for where Ray looks: None if it wants none or none is here.
 

@@ -58,7 +58,8 @@ def one_cluster(fleet: Fleet, name: str) -> Cluster:
 
     Raises:
         UnknownCluster: there is none.
+        UsageError: a glob matches more than one.
     """
-    from rayfleet.fleet.select import select_clusters
+    from rayfleet.fleet.select import select_one
 
-    return select_clusters(fleet, [name], every=False)[0]
+    return select_one(fleet, [name])

@@ -220,11 +220,11 @@ def stop(
 
 
 def _one(context: Context, cluster: list[str]) -> tuple[Session, Fleet, Cluster]:
-    from rayfleet.job.connection import only
+    from rayfleet.fleet.select import select_one
 
     session = open_session(context)
     fleet = session.fleet()
-    return session, fleet, only(chosen(fleet, cluster, every=False))
+    return session, fleet, select_one(fleet, cluster)
 
 
 def _reach(context: Context, cluster: list[str]) -> tuple[Session, Connect]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rayfleet.errors import UnknownCluster, UsageError
-from rayfleet.fleet.select import select_clusters
+from rayfleet.fleet.select import select_clusters, select_one
 from tests.unit.fleet.conftest import Place
 
 
@@ -49,3 +49,9 @@ def test_neither_and_both_are_refused(place: Place) -> None:
         select_clusters(place.load(), [], every=False)
     with pytest.raises(UsageError, match="both"):
         select_clusters(place.load(), ["us-west4"], every=True)
+
+
+def test_where_one_cluster_is_needed_a_glob_of_several_is_refused(place: Place) -> None:
+    assert select_one(place.load(), ["us-east5"]).name == "us-east5"
+    with pytest.raises(UsageError, match="one --cluster is needed here: these were chosen"):
+        select_one(place.load(), ["*"])
