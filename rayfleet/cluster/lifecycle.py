@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from rayfleet.cluster.head import Head, HeadAddress
 
 GONE_TIMEOUT = 300.0  # seconds until no node is left
-HOST_KEY_TIMEOUT = 30.0
 LAUNCHER_NEWS = ("Launched a new head node", "New status: ")
 
 

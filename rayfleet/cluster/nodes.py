@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 TERMINATE_LIMIT = 16  # terminations at once
 HEAD = {"ray-node-type": "head"}
-WORKER = {"ray-node-type": "worker"}
 
 
 @dataclass

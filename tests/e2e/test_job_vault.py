@@ -94,6 +94,7 @@ def story(matrix: SandboxHead) -> Story:
         told.save()
         told.lose()
         told.give_back()
+    assert watch.looks > 1
     told.argv = watch.found
     return told
 
