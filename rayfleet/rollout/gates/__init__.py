@@ -1,0 +1,1 @@
+"""What a started cluster must pass: one class for each gate."""

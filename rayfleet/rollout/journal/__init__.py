@@ -1,0 +1,1 @@
+"""What a rollout has done, on disk before and after it does it."""

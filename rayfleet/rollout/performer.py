@@ -1,0 +1,88 @@
+"""The seam between the engine of a rollout and what really happens to a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from rayfleet.errors import RayfleetError
+from rayfleet.rollout.model import Direction, Output, Owed, Plan, Step, Target
+
+if TYPE_CHECKING:
+    from rayfleet.rollout.journal.records import Record
+    from rayfleet.rollout.state import State
+
+
+class Inconclusive(RayfleetError):
+    """A gate could not say yes or no in time: a person has to look."""
+
+    exit_code = 6
+
+
+class LeftAlone(RayfleetError):
+    """A preflight found that this cluster is to be skipped; ``what`` says why. No failure."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One step of one cluster.
+
+    ``outputs`` are of the earlier steps in this direction; ``forward`` those of the way forward
+    when the direction is BACK. ``notes`` are what this step noted in a run that was killed.
+    ``owed`` are jobs that the way forward has taken from the cluster and may not have given back.
+    """
+
+    plan: Plan
+    target: Target
+    direction: Direction
+    outputs: Mapping[Step, Output] = field(default_factory=dict)
+    forward: Mapping[Step, Output] = field(default_factory=dict)
+    notes: tuple[Output, ...] = ()
+    owed: tuple[Owed, ...] = ()
+
+
+class Performer(Protocol):
+    """Does the steps. Everything may be called again after it was killed at any point: each
+    looks first. Called from several threads, for different clusters."""
+
+    def perform(
+        self,
+        step: Step,
+        task: Task,
+        *,
+        note: Callable[[Output], None],
+        narrate: Callable[[str], None],
+    ) -> Output:
+        """Do ``step`` and return its output. ``note`` makes something durable before it returns;
+        ``narrate`` tells people what is going on.
+
+        Raises:
+            LeftAlone: only in a preflight.
+            Inconclusive: only in the gates.
+            RayfleetError: the step failed.
+        """
+
+    def trouble(self, target: Target) -> str:
+        """What is wrong with a cluster while its wave bakes; empty when nothing is."""
+
+    def hold(self, plan: Plan, target: Target) -> AbstractContextManager[None]:
+        """Keep everybody else from changing the cluster while the block runs.
+
+        Raises:
+            Locked: somebody else holds it.
+        """
+
+    def release(self, plan: Plan, target: Target) -> None:
+        """Give the cluster free for everybody: it needs nothing of this rollout any more."""
+
+
+class Audience(Protocol):
+    """Hears of a rollout. Whatever it does, it must neither raise nor keep the engine waiting."""
+
+    def hear(self, record: Record, state: State) -> None:
+        """A record was written; ``state`` includes it. One call at a time."""
+
+    def detail(self, cluster: str, text: str) -> None:
+        """What a step is just doing. From any thread."""

@@ -1,0 +1,1 @@
+"""From clusters as they are to the plan of a rollout."""

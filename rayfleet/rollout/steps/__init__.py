@@ -1,0 +1,1 @@
+"""What each step does to a real cluster."""

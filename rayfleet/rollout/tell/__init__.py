@@ -1,0 +1,1 @@
+"""Who hears of a rollout, and how: terminal, events, report, webhook."""
