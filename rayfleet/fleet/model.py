@@ -30,6 +30,30 @@ class Compression(StrEnum):
     ZSTD = "zstd"
 
 
+class OnFailure(StrEnum):
+    """What follows when the failure budget of a rollout is spent."""
+
+    STOP = "stop"
+    ROLLBACK_FAILED = "rollback-failed"
+    ROLLBACK_ALL = "rollback-all"
+
+
+class Unhealthy(StrEnum):
+    """What to do with a cluster whose head is not healthy before it is touched."""
+
+    FAIL = "fail"
+    SKIP = "skip"
+    REPAIR = "repair"
+
+
+class NotifyKind(StrEnum):
+    """What a webhook understands."""
+
+    SLACK = "slack"
+    DISCORD = "discord"
+    JSON = "json"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ssh:
     """How heads are reached. Paths may start with ``~``; ``proxy_command`` may hold ``%h``."""
@@ -123,11 +147,51 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GatePolicy:
+    """What the fleet file says of one gate; None and empty leave the gate's own default.
+
+    ``interval`` and ``timeout`` are seconds, ``successes`` in a row open the gate. ``run`` is
+    the entrypoint of the probe job. ``command`` is the argv of a gate of the fleet's own.
+    """
+
+    enabled: bool = True
+    interval: float | None = None
+    timeout: float | None = None
+    successes: int | None = None
+    run: str = ""
+    command: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notify:
+    """Who hears of a rollout: ``url_env`` names the environment variable with the URL."""
+
+    kind: NotifyKind
+    url_env: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutPolicy:
-    """``order`` is changed first, one by one; the rest follows in ``waves`` (counts or '25%')."""
+    """How the fleet is changed, unless the command line says otherwise.
+
+    ``order`` is changed first, one by one; the rest follows in ``waves`` (counts or '25%').
+    ``parallel`` clusters change at once, ``per_region`` of them in one region (0: no limit).
+    ``max_failures`` is how many clusters may fail after they were touched, ``max_untouched``
+    how many before, until nothing new is started. ``bake`` is in seconds per wave. ``gates``
+    has what was written of each gate, by its name.
+    """
 
     order: tuple[str, ...] = ()
     waves: tuple[int | str, ...] = (1, "25%", "100%")
+    parallel: int = 2
+    per_region: int = 1
+    max_failures: int = 0
+    max_untouched: int = 0
+    on_failure: OnFailure = OnFailure.STOP
+    unhealthy: Unhealthy = Unhealthy.FAIL
+    bake: float = 600.0
+    gates: Mapping[str, GatePolicy] = field(default_factory=dict)
+    notify: Notify | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TypeAlias
 
+from rayfleet.fleet.model import OnFailure as OnFailure
+from rayfleet.fleet.model import Unhealthy as Unhealthy
+
 Output: TypeAlias = Mapping[str, object]
 """What a step leaves for later ones and for a resume: plain JSON, no secrets."""
 
@@ -44,22 +47,6 @@ class Change(StrEnum):
 
     RESTART = "restart"
     START = "start"
-
-
-class OnFailure(StrEnum):
-    """What follows when the failure budget is spent."""
-
-    STOP = "stop"
-    ROLLBACK_FAILED = "rollback-failed"
-    ROLLBACK_ALL = "rollback-all"
-
-
-class Unhealthy(StrEnum):
-    """What to do with a cluster whose head is not healthy before it is touched."""
-
-    FAIL = "fail"
-    SKIP = "skip"
-    REPAIR = "repair"
 
 
 _FOR_JOBS = frozenset(
