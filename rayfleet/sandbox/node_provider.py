@@ -15,6 +15,7 @@ import json
 import logging
 import secrets
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from docker.models.containers import Container
 
 ENGINE_TIMEOUT = 120  # seconds; creating a VM may pull its image
+BOOT_SECONDS = 20.0  # a VM that is not up by then is Ray's own to wait for
+BOOT_INTERVAL = 0.05
 # A paused VM hangs, but it is there. One that was made and never ran, or stopped, is not.
 LIVING = ("running", "paused", "restarting")
 REMAINS = ("created", "exited", "dead", "removing")
@@ -127,14 +130,17 @@ class SandboxNodeProvider(NodeProvider):
     def create_node(
         self, node_config: dict[str, Any], tags: dict[str, str], count: int
     ) -> dict[str, Any]:
-        """Start ``count`` VMs of ``node_config["image"]``; returns their names.
+        """Start ``count`` VMs of ``node_config["image"]``; returns their names once they are up.
 
         Leftovers of a launch that was cut short (containers that never ran) go first.
         """
         self._sweep()
         head = tags.get(TAG_RAY_NODE_KIND) == NODE_KIND_HEAD
         self._pull(node_config["image"])
-        return {name: {} for name in (self._start(node_config, tags, head) for _ in range(count))}
+        started = [self._start(node_config, tags, head) for _ in range(count)]
+        for name in started:
+            self._await_boot(name)
+        return {name: {} for name in started}
 
     def terminate_node(self, node_id: str) -> None:
         """Remove the VM at once; one that is gone already is fine."""
@@ -252,6 +258,15 @@ class SandboxNodeProvider(NodeProvider):
         self._put(container, self._identity_files(head))
         container.start()
         return name
+
+    def _await_boot(self, name: str) -> None:
+        """Wait until the VM has its host key, as a cloud waits for its own operation: Ray, which
+        tries SSH at once, would come back only five seconds later."""
+        deadline = time.monotonic() + BOOT_SECONDS
+        while time.monotonic() < deadline and self.is_running(name):
+            if self.host_key(name):
+                return
+            time.sleep(BOOT_INTERVAL)
 
     def _bucket(self) -> str:
         """The volume that stands for the region's bucket, shared by the clusters there."""
