@@ -11,7 +11,11 @@ from rayfleet.errors import UsageError
 AGE = re.compile(r"([1-9]\d{0,4})([dhm])")
 """``30d``, ``12h``, ``90m``: how ages are written, in the fleet file too."""
 
+DURATION = re.compile(r"(\d{1,5})([smh])")
+"""``30s``, ``10m``, ``2h``: how durations are written, in the fleet file too."""
+
 _UNITS = {"d": "days", "h": "hours", "m": "minutes"}
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def parse_number(text: str, flag: str, *, smallest: float) -> float:
@@ -56,3 +60,21 @@ def parse_age(text: str, flag: str) -> timedelta:
     if age is None:
         raise UsageError(f"{flag} {text}: not an age such as 30d, 12h or 90m")
     return age
+
+
+def duration_of(text: str) -> float | None:
+    """Read a duration such as ``10m`` in seconds; None if it is none. Zero is ``0s``."""
+    found = DURATION.fullmatch(text) if text.isascii() else None
+    return int(found[1]) * _SECONDS[found[2]] if found else None
+
+
+def parse_duration(text: str, flag: str) -> float:
+    """Read a duration in seconds that was given to ``flag``.
+
+    Raises:
+        UsageError: it is none.
+    """
+    seconds = duration_of(text)
+    if seconds is None:
+        raise UsageError(f"{flag} {text}: not a duration such as 30s, 10m or 2h")
+    return seconds

@@ -12,11 +12,12 @@ from pathlib import Path
 
 from rayfleet.arguments import age_of
 from rayfleet.fleet.check_clusters import check_clusters
+from rayfleet.fleet.check_rollout import check_rollout
+from rayfleet.fleet.check_shared import check_repeats, inside
 from rayfleet.fleet.document import Document, Problem, Trail, Value
-from rayfleet.fleet.shape import did_you_mean, mappings
+from rayfleet.fleet.shape import mappings
 
 TEMPLATES = Path("infra/templates")
-PERCENT = re.compile(r"([1-9]\d?|100)%")
 PROJECT = re.compile(r"[a-z][a-z0-9-]{4,28}[a-z0-9]")
 IMAGE_PATH = re.compile(r"[a-z0-9]+([._-]+[a-z0-9]+)*")
 SET = re.compile(r"\[[^]]*\]")  # of a glob
@@ -32,7 +33,7 @@ def check_document(document: Document, *, root: Path) -> tuple[Problem, ...]:
         _check_images(document, root),
         _check_registries(document),
         check_clusters(document, templates=root / TEMPLATES),
-        _check_rollout(document),
+        check_rollout(document, root),
         _check_jobs(document),
     )
     return tuple(problem for check in checks for problem in check)
@@ -49,14 +50,16 @@ def _check_placeholders(document: Document) -> Iterator[Problem]:
     for trail, text in _texts(document.value, ()):
         known = _placeholders_at(document, trail)
         for name in PLACEHOLDER.findall(text):
-            if name not in known:
+            if known is not None and name not in known:
                 usable = ", ".join(f"{{{item}}}" for item in known) or "none"
                 yield document.problem(
                     trail, f"the placeholder {{{name}}} is unknown here; write one of: {usable}"
                 )
 
 
-def _placeholders_at(document: Document, trail: Trail) -> Sequence[str]:
+def _placeholders_at(document: Document, trail: Trail) -> Sequence[str] | None:
+    if trail[:2] == ("rollout", "gates"):
+        return None  # commands, where braces are the shell's
     if trail[0] == "outputs" or "ssh" in trail[1:3]:
         return ("state",)
     if trail != ("registries", "host"):
@@ -117,7 +120,7 @@ def _check_build(
     if entry.get("base_image") == "":
         yield document.problem((*trail, "base_image"), "empty; write debian:bookworm-slim")
     dockerfile = entry.get("dockerfile")
-    if isinstance(dockerfile, str) and not _inside(root, dockerfile).is_file():
+    if isinstance(dockerfile, str) and not inside(root, dockerfile).is_file():
         text = (
             f"there is no file {dockerfile!r} in the project; write a path like docker/Dockerfile"
         )
@@ -126,17 +129,9 @@ def _check_build(
     if context == []:
         yield document.problem((*trail, "context"), "empty; write [docker]")
     for index, path in enumerate(context if isinstance(context, list) else ()):
-        if isinstance(path, str) and not _inside(root, path).exists():
+        if isinstance(path, str) and not inside(root, path).exists():
             text = f"there is no {path!r} in the project; write a file or folder that exists"
             yield document.problem((*trail, "context", index), text)
-
-
-def _inside(root: Path, path: str) -> Path:
-    """``path`` below ``root``; a path that leaves it becomes one that cannot exist."""
-    nowhere = root / "\N{BULLET}"
-    if "\0" in path or len(path) > 1024 or Path(path).is_absolute():
-        return nowhere
-    return root / path if (root / path).resolve().is_relative_to(root.resolve()) else nowhere
 
 
 def _check_registries(document: Document) -> Iterator[Problem]:
@@ -147,7 +142,7 @@ def _check_registries(document: Document) -> Iterator[Problem]:
     if regions == []:
         yield document.problem(("registries", "regions"), "empty; write [us-central2]")
     if isinstance(regions, list):
-        yield from _check_repeats(document, ("registries", "regions"), regions)
+        yield from check_repeats(document, ("registries", "regions"), regions)
     host = registries.get("host")
     if isinstance(host, str) and not host:
         yield document.problem(("registries", "host"), 'empty; write "{region}-docker.pkg.dev"')
@@ -173,38 +168,6 @@ def _check_cleanup(document: Document, cleanup: Value) -> Iterator[Problem]:
         yield document.problem(("registries", "cleanup", "keep_most_recent"), text)
 
 
-def _check_rollout(document: Document) -> Iterator[Problem]:
-    rollout = document.value.get("rollout")
-    if not isinstance(rollout, dict):
-        return
-    order, clusters = rollout.get("order"), document.value.get("clusters")
-    if isinstance(order, list) and isinstance(clusters, dict):
-        for index, name in enumerate(order):
-            if isinstance(name, str) and name not in clusters:
-                text = f"there is no cluster {name!r}; {did_you_mean(name, clusters)}"
-                yield document.problem(("rollout", "order", index), text)
-        yield from _check_repeats(document, ("rollout", "order"), order)
-    if isinstance(rollout.get("waves"), list):
-        yield from _check_waves(document, rollout["waves"])
-
-
-def _check_waves(document: Document, waves: Value) -> Iterator[Problem]:
-    trail: Trail = ("rollout", "waves")
-    steps = waves if isinstance(waves, list) else []
-    wrong = [index for index, wave in enumerate(steps) if not _is_wave(wave)]
-    for index in wrong:
-        text = f'{steps[index]!r} is no wave; write a count from 1 or a text such as "25%"'
-        yield document.problem((*trail, index), text)
-    if wrong:
-        return
-    if not steps or steps[-1] != "100%":
-        text = 'the last wave must be "100%", or some clusters are never reached; add it'
-        yield document.problem(trail, text)
-    shares = [int(wave[:-1]) for wave in steps if isinstance(wave, str)]
-    if shares != sorted(set(shares)):
-        yield document.problem(trail, "the percentages must grow from wave to wave; sort them")
-
-
 def _check_jobs(document: Document) -> Iterator[Problem]:
     jobs = document.value.get("jobs")
     globs = jobs.get("infrastructure") if isinstance(jobs, dict) else None
@@ -216,16 +179,4 @@ def _check_jobs(document: Document) -> Iterator[Problem]:
         if isinstance(glob, str) and not re.search(r"[^\W_]", SET.sub("", glob)):
             text = f"{glob!r} names no job in particular; write the start of its id: cleanup-*"
             yield document.problem((*trail, index), text)
-    yield from _check_repeats(document, trail, globs)
-
-
-def _is_wave(wave: Value) -> bool:
-    if isinstance(wave, str):
-        return PERCENT.fullmatch(wave) is not None
-    return isinstance(wave, int) and not isinstance(wave, bool) and wave > 0
-
-
-def _check_repeats(document: Document, trail: Trail, items: list[Value]) -> Iterator[Problem]:
-    for index, item in enumerate(items):
-        if isinstance(item, str) and item in items[:index]:
-            yield document.problem((*trail, index), f"{item!r} is in the list twice; remove one")
+    yield from check_repeats(document, trail, globs)

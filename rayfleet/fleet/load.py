@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from rayfleet.arguments import age_of
+from rayfleet.arguments import age_of, duration_of
 from rayfleet.errors import FleetFileError
 from rayfleet.fleet.check import check_document
 from rayfleet.fleet.document import Problem, read_document
@@ -15,7 +15,9 @@ from rayfleet.fleet.model import (
     Cleanup,
     Cluster,
     Fleet,
+    GatePolicy,
     ImageFamily,
+    Notify,
     Outputs,
     Provider,
     Registries,
@@ -30,7 +32,9 @@ from rayfleet.fleet.schema import (
     ClusterEntry,
     DefaultsEntry,
     FleetEntry,
+    GateEntry,
     ImageEntry,
+    RolloutEntry,
     SshEntry,
 )
 from rayfleet.fleet.shape import read_shape
@@ -81,7 +85,7 @@ def _fleet(
         images={family: _image(family, image) for family, image in entry.images.items()},
         registries=_registries(entry, clusters, place),
         clusters=clusters,
-        rollout=RolloutPolicy(order=tuple(entry.rollout.order), waves=tuple(entry.rollout.waves)),
+        rollout=_rollout(entry.rollout),
         outputs=Outputs(pins=located(entry.outputs.pins), configs=located(entry.outputs.configs)),
         sandbox=place,
         infrastructure_jobs=tuple(entry.jobs.infrastructure),
@@ -123,6 +127,34 @@ def _registries(
             delete_older_than=age,
             keep_most_recent=cleanup.keep_most_recent,
         ),
+    )
+
+
+def _rollout(entry: RolloutEntry) -> RolloutPolicy:
+    notify = entry.notify
+    return RolloutPolicy(
+        order=tuple(entry.order),
+        waves=tuple(entry.waves),
+        parallel=entry.parallel,
+        per_region=entry.parallel_per_region,
+        max_failures=entry.max_failures,
+        max_untouched=entry.max_untouched,
+        on_failure=entry.on_failure,
+        unhealthy=entry.unhealthy,
+        bake=duration_of(entry.bake) or 0.0,
+        gates={name: _gate(gate) for name, gate in entry.gates.items()},
+        notify=Notify(kind=notify.kind, url_env=notify.url_env) if notify else None,
+    )
+
+
+def _gate(entry: GateEntry) -> GatePolicy:
+    return GatePolicy(
+        enabled=entry.enabled,
+        interval=duration_of(entry.interval) if entry.interval is not None else None,
+        timeout=duration_of(entry.timeout) if entry.timeout is not None else None,
+        successes=entry.successes,
+        run=entry.run,
+        command=tuple(entry.command),
     )
 
 

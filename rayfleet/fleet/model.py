@@ -146,6 +146,20 @@ class Cluster:
     tag: str = ""
 
 
+GATES = (
+    "ssh",
+    "health",
+    "version",
+    "image",
+    "config",
+    "age",
+    "workers",
+    "autoscaler",
+    "probe",
+)
+"""The gates that every started cluster must pass, by the names that the fleet file has for them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatePolicy:
     """What the fleet file says of one gate; None and empty leave the gate's own default.

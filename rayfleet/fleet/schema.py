@@ -12,7 +12,14 @@ from types import UnionType
 from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 
 from rayfleet.fleet.document import Trail
-from rayfleet.fleet.model import AuthMode, Compression, Provider
+from rayfleet.fleet.model import (
+    AuthMode,
+    Compression,
+    NotifyKind,
+    OnFailure,
+    Provider,
+    Unhealthy,
+)
 
 CLOSED = {"extra": "forbid"}
 
@@ -53,6 +60,23 @@ EXAMPLES: Mapping[str, str] = {
     "workers": "{base: {min: 1, max: 4}}",
     "order": "[us-east5]",
     "waves": '[1, "25%", "100%"]',
+    "parallel": "2",
+    "parallel_per_region": "1",
+    "max_failures": "0",
+    "max_untouched": "0",
+    "on_failure": "stop",
+    "unhealthy": "fail",
+    "bake": "10m",
+    "gates": "{workers: {timeout: 30m}}",
+    "enabled": "false",
+    "interval": "2s",
+    "timeout": "10m",
+    "successes": "1",
+    "run": "echo ok",
+    "command": "[scripts/check.sh]",
+    "notify": "{kind: slack, url_env: RAYFLEET_WEBHOOK}",
+    "kind": "slack",
+    "url_env": "RAYFLEET_WEBHOOK",
     "pins": "infra/images.lock.yaml",
     "configs": "infra/clusters",
     "project": "hai-gcp-models",
@@ -164,12 +188,43 @@ class ClusterEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GateEntry:
+    """One gate of ``rollout.gates:``; check.py reads the durations."""
+
+    __pydantic_config__: ClassVar[Any] = CLOSED
+    enabled: bool = True
+    interval: Any = None
+    timeout: Any = None
+    successes: int | None = None
+    run: str = ""
+    command: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotifyEntry:
+    """``rollout.notify:``."""
+
+    __pydantic_config__: ClassVar[Any] = CLOSED
+    kind: NotifyKind
+    url_env: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutEntry:
-    """``rollout:``; waves are counts or percentages, which check.py reads."""
+    """``rollout:``; waves are counts or percentages, which check.py reads, as it does ``bake``."""
 
     __pydantic_config__: ClassVar[Any] = CLOSED
     order: list[str] = field(default_factory=list)
     waves: list[Any] = field(default_factory=lambda: [1, "25%", "100%"])
+    parallel: int = 2
+    parallel_per_region: int = 1
+    max_failures: int = 0
+    max_untouched: int = 0
+    on_failure: OnFailure = OnFailure.STOP
+    unhealthy: Unhealthy = Unhealthy.FAIL
+    bake: Any = "10m"
+    gates: dict[str, GateEntry] = field(default_factory=dict)
+    notify: NotifyEntry | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from rayfleet.arguments import parse_age, parse_count, parse_number
+from rayfleet.arguments import parse_age, parse_count, parse_duration, parse_number
 from rayfleet.errors import UsageError
 
 
@@ -36,3 +36,16 @@ def test_what_is_no_age_is_refused_with_its_flag(text: str) -> None:
 def test_ages_are_read() -> None:
     assert parse_age("30d", "--older-than") == timedelta(days=30)
     assert parse_age("90m", "--older-than") == timedelta(hours=1.5)
+
+
+@pytest.mark.parametrize("text", ["", "0", "30", "1d", "-1s", "1.5h", "s", "999999s", "²m", "1M"])
+def test_what_is_no_duration_is_refused_with_its_flag(text: str) -> None:
+    with pytest.raises(UsageError, match="--bake"):
+        parse_duration(text, "--bake")
+
+
+def test_durations_are_read_in_seconds() -> None:
+    assert parse_duration("0s", "--bake") == 0.0
+    assert parse_duration("30s", "--bake") == 30.0
+    assert parse_duration("10m", "--bake") == 600.0
+    assert parse_duration("2h", "--bake") == 7200.0
