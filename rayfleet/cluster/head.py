@@ -114,6 +114,12 @@ class Head:
         """
         return http_pool(self._transport, port, timeout=timeout)
 
+    @property
+    def alive(self) -> bool:
+        """Whether the connection is up, as far as is known without asking."""
+        transport = self._link.transport
+        return transport is not None and transport.is_active()
+
     def close(self) -> None:
         """End everything that runs over the connection; fine to call twice."""
         self._link.close()

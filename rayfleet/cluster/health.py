@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rayfleet.cluster.config import LaunchConfig
 from rayfleet.cluster.nodes import Nodes
+from rayfleet.cluster.started import read_start
 from rayfleet.errors import RayfleetError, Unreachable
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 DASHBOARD_PORT = 8265
 ASK_TIMEOUT = 20.0  # seconds per question to a head
-STARTED_FILE = "~/.rayfleet/started.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +102,7 @@ def observe(config: LaunchConfig, name: str, address_of: Callable[[str], HeadAdd
                 image_digest=seen.image_digest or container_digest(connection),
                 ray_version=ray_version(http),
                 workers=live_workers(http),
-                config_hash=started_with(connection),
+                config_hash=read_start(connection).config,
             )
     except RayfleetError as error:
         return replace(seen, problem=f"{error.what}: {error.why}" if error.why else error.what)
@@ -124,27 +123,6 @@ def live_workers(http: HTTPConnectionPool) -> Mapping[str, int]:
         return Counter(str(row["labels"].get("ray.io/node-group", "")) for row in alive)
     except (KeyError, TypeError) as error:
         raise Unreachable("the list of nodes could not be read", why=repr(error)) from error
-
-
-def started_with(head: Head) -> str:
-    """The hash of the config that the cluster was started with; empty when not recorded."""
-    result = head.run(f"cat {STARTED_FILE}", timeout=ASK_TIMEOUT)
-    try:
-        return str(json.loads(result.stdout)["config"]) if result.code == 0 else ""
-    except (ValueError, KeyError):
-        return ""
-
-
-def record_start(head: Head, config: LaunchConfig) -> None:
-    """Leave on the head what it was started with, for every later operator."""
-    content = json.dumps({"config": config.hash, "image": config.image})
-    result = head.run(
-        f"mkdir -p ~/.rayfleet && printf %s '{content}' > {STARTED_FILE}.new"
-        f" && mv {STARTED_FILE}.new {STARTED_FILE}",
-        timeout=ASK_TIMEOUT,
-    )
-    if result.code != 0:
-        raise Unreachable("the start could not be recorded on the head", why=result.stderr[-300:])
 
 
 def container_digest(head: Head) -> str:

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
 TERMINATE_LIMIT = 16  # terminations at once
 HEAD = {"ray-node-type": "head"}
+CLUSTER = "ray-cluster-name"
+ENDING = frozenset({"STOPPING", "SUSPENDING", "DEPROVISIONING", "DELETING", "HIDING", "REPAIRING"})
+"""The states of a VM (status) and of a TPU VM (state) of Google Cloud in which its processes may
+still run and that Ray does not count as alive.
+https://cloud.google.com/compute/docs/instances/instance-life-cycle"""
 
 
 @dataclass
@@ -37,6 +42,12 @@ class Nodes:
         """Ids of all nodes that exist, stopped and half-made ones included."""
         found = self._ask("list the nodes", lambda: self._provider.nodes_for_teardown({}))
         return tuple(found)
+
+    def remaining(self) -> tuple[str, ...]:
+        """Like :meth:`everything`, with the nodes that are shutting down: what runs there has not
+        ended yet."""
+        ending = self._ask("list what is shutting down", lambda: shutting_down(self._provider))
+        return tuple(dict.fromkeys((*self.everything(), *ending)))
 
     def address(self, node: str) -> str:
         """The node's address for the operator."""
@@ -58,14 +69,15 @@ class Nodes:
         nodes = self.everything()
         heads = self._ask("list the head", lambda: self._provider.nodes_for_teardown(HEAD))
         for node in heads:
-            self._terminate(node)
+            self.terminate(node)
         # Workers that the dying head was still launching are in this second look.
         rest = [node for node in self.everything() if node not in heads]
         with ThreadPoolExecutor(TERMINATE_LIMIT) as pool:
-            list(pool.map(self._terminate, rest))
+            list(pool.map(self.terminate, rest))
         return tuple(dict.fromkeys((*nodes, *rest)))
 
-    def _terminate(self, node: str) -> None:
+    def terminate(self, node: str) -> None:
+        """Terminate one node; one that is gone is fine."""
         self._ask(f"terminate {node}", lambda: self._provider.terminate_node(node))
 
     @cached_property
@@ -90,6 +102,34 @@ class Nodes:
                 why=(str(error).splitlines() or [type(error).__name__])[0][:300],
                 next_step="invoke doctor",
             ) from error
+
+
+def shutting_down(provider: Any) -> tuple[str, ...]:
+    """The nodes that ``provider`` does not count any more although they have not gone.
+
+    Google Cloud gives a VM up to 90 s to shut down, and Ray 2.60 leaves out what is STOPPING as
+    well as what has stopped. A sandbox VM is there or gone.
+    """
+    return tuple(
+        str(row["name"])
+        for resource in getattr(provider, "resources", {}).values()
+        for row in _google_rows(resource)
+        if row.get("labels", {}).get(CLUSTER) == resource.cluster_name
+        and row.get("status", row.get("state")) in ENDING
+    )
+
+
+def _google_rows(resource: Any) -> list[dict[str, Any]]:
+    """All VMs, or all TPU VMs, of the resource's zone, in whichever state."""
+    api, project, zone = resource.resource, resource.project_id, resource.availability_zone
+    if hasattr(api, "instances"):
+        rule = f"labels.{CLUSTER} = {resource.cluster_name}"
+        query, rows = api.instances().list(project=project, zone=zone, filter=rule), "items"
+    else:
+        query, rows = api.projects().locations().nodes().list(parent=resource.path), "nodes"
+    answer = query.execute(http=resource.get_new_authorized_http(api._http))
+    found: list[dict[str, Any]] = answer.get(rows, [])
+    return found
 
 
 def head_address(project: Project, fleet: Fleet, cluster: Cluster) -> HeadAddress:
