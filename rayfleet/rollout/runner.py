@@ -1,0 +1,206 @@
+"""One cluster's way in one direction: hold it, do its steps, tell the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from rayfleet.errors import Locked, RayfleetError
+from rayfleet.rollout.journal.records import Kind
+from rayfleet.rollout.model import TOUCHING, Direction, Output, Plan, Step, steps_of
+from rayfleet.rollout.performer import Inconclusive, LeftAlone, Performer, Task
+from rayfleet.rollout.state import ClusterState, Outcome, Way
+
+THROUGH = frozenset(
+    (Outcome.DONE, Outcome.WITHOUT_JOBS, Outcome.UNTOUCHED, Outcome.LOCKED, Outcome.SKIPPED)
+)
+"""After these a cluster needs nothing of its rollout any more. One that failed does: its jobs
+may be in the vault."""
+
+
+class JournalRefused(Exception):
+    """A record could not be written; ``error`` says why. No RayfleetError, so that no step takes
+    it for a failure of its own."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class Write(Protocol):
+    """Appends a record of one cluster in one direction.
+
+    Raises:
+        JournalRefused: it could not be written.
+    """
+
+    def __call__(
+        self, kind: Kind, *, step: Step | None = None, data: Output | None = None
+    ) -> None: ...
+
+
+class ClusterRun:
+    """Takes one cluster along, in the calling thread.
+
+    After :meth:`run`, ``defect`` is what a step raised that is no RayfleetError, and ``refused``
+    why the journal could not be written; None when it was not so.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        cluster: str,
+        direction: Direction,
+        state: ClusterState,
+        *,
+        performer: Performer,
+        write: Write,
+        narrate: Callable[[str], None],
+    ) -> None:
+        self.cluster = cluster
+        self.direction = direction
+        self.defect: BaseException | None = None
+        self.refused: Exception | None = None
+        self._plan = plan
+        self._target = plan.targets[cluster]
+        self._way = state.way(direction) or Way()
+        self._forward = state.forward or Way()
+        self._held = state.held
+        self._performer = performer
+        self._append = write
+        self._narrate = narrate
+        self._touched = direction is Direction.BACK or touched(self._way)
+
+    def run(self) -> None:
+        """Do what is not done yet, until the cluster has ended in this direction. Never raises."""
+        try:
+            outcome = self._held_steps()
+            if self._held and outcome in THROUGH:
+                self._release()
+        except JournalRefused as error:
+            self.refused = self.refused or error.error
+        except BaseException as error:  # handed to the engine, which raises it
+            self.defect = self.defect or error
+
+    def _held_steps(self) -> Outcome:
+        outcome: Outcome | None = None
+        try:
+            with self._performer.hold(self._plan, self._target):
+                self._write(Kind.HELD)
+                self._held = True
+                outcome, why = self._steps()
+                self._end(outcome, why)
+        except RayfleetError as error:
+            if outcome is not None:
+                raise
+            outcome = self._failed(self._next_step(), error)
+            self._end(outcome)
+        return outcome
+
+    def _steps(self) -> tuple[Outcome, str]:
+        """Do the steps that are not done; how it ended, and why if it was left alone."""
+        outputs = dict(self._way.outputs)
+        for step in steps_of(self._target, self._plan.settings, self.direction):
+            if step in outputs:
+                continue
+            try:
+                outputs[step] = self._step(step, outputs)
+            except JournalRefused:
+                raise
+            except LeftAlone as error:
+                return Outcome.SKIPPED, error.what
+            except RayfleetError as error:
+                return self._failed(step, error), ""
+            except BaseException as error:
+                self.defect = error
+                return self._broken(step, error), ""
+        lost = outputs.get(Step.WATCH, {}).get("lost")
+        return (Outcome.WITHOUT_JOBS if lost else Outcome.DONE), ""
+
+    def _step(self, step: Step, outputs: dict[Step, Output]) -> Output:
+        notes = self._way.notes if self._way.step is step else ()
+        back = self.direction is Direction.BACK
+        task = Task(
+            plan=self._plan,
+            target=self._target,
+            direction=self.direction,
+            outputs=dict(outputs),
+            forward=self._forward.outputs if back else {},
+            notes=notes,
+            owed=self._forward.owed if back else (),
+        )
+        self._write(Kind.INTENT, step=step)
+        self._touched = self._touched or step in TOUCHING
+
+        def note(data: Output) -> None:
+            self._write(Kind.NOTE, step=step, data=data)
+
+        try:
+            output = self._performer.perform(step, task, note=note, narrate=self._narrate)
+        finally:
+            if self.refused is not None:  # however the step took it
+                raise JournalRefused(self.refused)
+        self._write(Kind.DONE, step=step, data=output)
+        return output
+
+    def _failed(self, step: Step, error: RayfleetError) -> Outcome:
+        data = {
+            "what": error.what,
+            "why": error.why,
+            "next": error.next_step,
+            "code": error.exit_code,
+        }
+        self._write(Kind.FAILED, step=step, data=data)
+        if isinstance(error, Inconclusive):
+            return Outcome.INCONCLUSIVE
+        if self._touched:
+            return Outcome.FAILED
+        return Outcome.LOCKED if isinstance(error, Locked) else Outcome.UNTOUCHED
+
+    def _broken(self, step: Step, error: BaseException) -> Outcome:
+        # The type only: nobody knows what the text of a defect holds.
+        data = {
+            "what": f"a defect of rayfleet: {type(error).__name__}",
+            "why": "",
+            "next": f"invoke rollouts.retry {self._plan.id}",
+            "code": 1,
+        }
+        self._write(Kind.FAILED, step=step, data=data)
+        return Outcome.FAILED if self._touched else Outcome.UNTOUCHED
+
+    def _end(self, outcome: Outcome, why: str = "") -> None:
+        data = {"outcome": outcome.value}
+        self._write(Kind.CLUSTER, data=data | {"why": why} if why else data)
+
+    def _release(self) -> None:
+        try:
+            self._performer.release(self._plan, self._target)
+        except RayfleetError as error:
+            self._narrate(f"cannot give it free yet: {error.what}")
+            return
+        self._write(Kind.RELEASED)
+
+    def _next_step(self) -> Step:
+        steps = steps_of(self._target, self._plan.settings, self.direction)
+        return next((step for step in steps if step not in self._way.outputs), steps[-1])
+
+    def _write(self, kind: Kind, *, step: Step | None = None, data: Output | None = None) -> None:
+        if self.refused is not None:
+            raise JournalRefused(self.refused)
+        try:
+            self._append(kind, step=step, data=data)
+        except JournalRefused as error:
+            self.refused = error.error
+            raise
+
+
+def touched(way: Way) -> bool:
+    """Whether anything of the cluster was or may have been changed on ``way``."""
+    begun = {step for step, _, _ in way.times} | set(way.outputs)
+    return bool(begun & TOUCHING)
+
+
+def through(state: ClusterState) -> bool:
+    """Whether the cluster has ended and needs nothing of its rollout any more."""
+    way = state.back or state.forward
+    return way is not None and way.outcome in THROUGH
