@@ -9,16 +9,20 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 from rayfleet.errors import Declined
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
+    from rich.console import Group
     from rich.status import Status
+
+Line: TypeAlias = Sequence[tuple[str, str]]
+"""One line of a moving display: pieces of text, each with a style of rich, or none."""
 
 
 @dataclass
@@ -34,6 +38,7 @@ class Console:
     _lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
     _status: Status | None = field(default=None, repr=False)
     _prefix: list[str] = field(default_factory=list, repr=False)
+    _lent: RichConsole | None = field(default=None, repr=False)
 
     @property
     def interactive(self) -> bool:
@@ -43,8 +48,9 @@ class Console:
     def say(self, text: str) -> None:
         """Narrate one line on stderr."""
         with self._lock:
-            if self._status is not None:
-                self._status.console.print(text, markup=False, highlight=False, soft_wrap=True)
+            terminal = self._lent or (self._status and self._status.console)
+            if terminal:
+                terminal.print(text, markup=False, highlight=False, soft_wrap=True)
                 return
             self.err.write(text + "\n")
             self.err.flush()
@@ -146,6 +152,33 @@ class Console:
         with self.paused():
             yield status.console
 
+    @contextmanager
+    def live(
+        self, frame: Callable[[int, int], Sequence[Line]], *, per_second: float
+    ) -> Iterator[bool]:
+        """Show the lines of ``frame(width, height)`` below all that is said in the block.
+
+        The last frame stays. Gives False where nothing may move, and shows nothing there. Not
+        to be used within a phase.
+        """
+        terminal = self._rich(self.err) if self.err.isatty() else None
+        if terminal is None or not terminal.is_interactive or self._status is not None:
+            yield False
+            return
+        from rich.live import Live
+
+        with Live(
+            get_renderable=lambda: _group(frame(terminal.width, terminal.height)),
+            console=terminal,
+            refresh_per_second=per_second,
+            redirect_stdout=self.out.isatty(),
+        ):
+            self._lent = terminal
+            try:
+                yield True
+            finally:
+                self._lent = None
+
     def phase_times(self) -> Mapping[str, float]:
         """Seconds of each finished phase, rounded to 0.1."""
         return {name: round(seconds, 1) for name, seconds in self.phases}
@@ -153,7 +186,7 @@ class Console:
     def _enter(self, name: str) -> None:
         with self._lock:
             self._prefix.append(name)
-            if self.err.isatty() and self._status is None:
+            if self.err.isatty() and self._status is None and self._lent is None:
                 self._status = self._rich(self.err).status(_escaped(name))
                 self._status.start()
             else:
@@ -176,3 +209,12 @@ def _escaped(text: str) -> str:
     from rich.markup import escape
 
     return escape(text)
+
+
+def _group(lines: Sequence[Line]) -> Group:
+    from rich.console import Group
+    from rich.text import Text
+
+    return Group(
+        *(Text.assemble(*line, no_wrap=True, overflow="ellipsis", end="") for line in lines)
+    )

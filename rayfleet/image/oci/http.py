@@ -129,7 +129,7 @@ class Http:
             )
         except HTTPError as error:
             # Without the chain: urllib3's own text has the URL, and that may be signed.
-            why = _reason(error)
+            why = reason_of(error)
             if _is_permanent(error):
                 raise self.unreachable(url, why) from None
             raise Transient(why) from None
@@ -153,7 +153,7 @@ class Http:
     def _pool(self, url: str) -> PoolManager:
         from rayfleet.image.machine import ca_bundle
 
-        proxy = _proxy(url)
+        proxy = proxy_of(url)
         with self._lock:
             if proxy not in self._pools:
                 self._pools[proxy] = pool_manager(
@@ -215,7 +215,7 @@ def authority(url: str) -> str:
     return name.removesuffix(f":{port}") if port is not None and port == usual else name
 
 
-def _proxy(url: str) -> str | None:
+def proxy_of(url: str) -> str | None:
     """The proxy that this machine's environment names for ``url``."""
     import urllib.request
 
@@ -244,7 +244,7 @@ def _is_permanent(error: BaseException) -> bool:
     return any(isinstance(each, ssl.SSLError | SSLError | LocationValueError) for each in chain)
 
 
-def _reason(error: BaseException) -> str:
+def reason_of(error: BaseException) -> str:
     """Why, without the names of pools and URLs that urllib3 puts before it."""
     from urllib3.exceptions import LocationValueError, ProxyError, ProxySchemeUnknown
 

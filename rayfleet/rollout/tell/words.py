@@ -1,0 +1,57 @@
+"""Times and texts for people: short, on one line, harmless on any screen. Pure."""
+
+from __future__ import annotations
+
+from rayfleet.job.redaction import redacted
+from rayfleet.log.output import harmless
+
+MINUTE = 60
+HOUR = 3600
+DAY = 86400
+
+
+def clock(seconds: float) -> str:
+    """Seconds as on a stop watch: ``0:07``, ``3:04``, ``1:02:03``. For columns."""
+    minutes, rest = divmod(max(int(seconds), 0), MINUTE)
+    hours, minutes = divmod(minutes, MINUTE)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def spell(seconds: float) -> str:
+    """Seconds in words: ``4.2 s``, ``42 s``, ``3 min 04 s``, ``1 h 02 min``, ``2 d 03 h``."""
+    seconds = max(seconds, 0.0)
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < MINUTE:
+        return f"{whole} s"
+    if whole < HOUR:
+        return f"{whole // MINUTE} min {whole % MINUTE:02} s"
+    if whole < DAY:
+        return f"{whole // HOUR} h {whole % HOUR // MINUTE:02} min"
+    return f"{whole // DAY} d {whole % DAY // HOUR:02} h"
+
+
+def count(number: int, noun: str) -> str:
+    """``1 job``, ``2 jobs``, ``no jobs``."""
+    return f"{number or 'no'} {noun}{'' if number == 1 else 's'}"
+
+
+def printable(text: object) -> str:
+    """``text`` without anything that steers a terminal or reorders a line; lines are kept."""
+    return harmless(str(text).encode(errors="replace")).decode()
+
+
+def one_line(text: object) -> str:
+    """``text`` on one line, printable."""
+    return " ".join(printable(text).split())
+
+
+def safe(text: object) -> str:
+    """``text`` printable and without what looks like a secret; lines are kept."""
+    return printable(redacted(str(text)))
+
+
+def cut(text: str, length: int) -> str:
+    """``text`` in at most ``length`` characters, with an ellipsis where some are left out."""
+    return text if len(text) <= length else text[: max(length - 1, 0)] + "…"
