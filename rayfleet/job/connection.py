@@ -13,6 +13,7 @@ from rayfleet.fleet.model import Auth, AuthMode, Cluster, Fleet
 from rayfleet.job.client import JobClient
 
 if TYPE_CHECKING:
+    from rayfleet.cluster.head import Head
     from rayfleet.project import Project
 
 DASHBOARD_PORT = 8265
@@ -28,9 +29,18 @@ def open_jobs(project: Project, fleet: Fleet, cluster: Cluster) -> Iterator[JobC
     from rayfleet.cluster.head import Head
     from rayfleet.cluster.nodes import head_address
 
-    token = auth_token(cluster.auth, os.environ)
     with Head.open(head_address(project, fleet, cluster)) as head:
-        yield JobClient(head.http(DASHBOARD_PORT), cluster=cluster.name, token=token)
+        yield jobs_of(head, cluster)
+
+
+def jobs_of(head: Head, cluster: Cluster) -> JobClient:
+    """The jobs of ``cluster`` over an open connection to its head.
+
+    Raises:
+        UsageError: the cluster's token cannot be read.
+    """
+    token = auth_token(cluster.auth, os.environ)
+    return JobClient(head.http(DASHBOARD_PORT), cluster=cluster.name, token=token)
 
 
 def auth_token(auth: Auth, environ: Mapping[str, str]) -> str | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -10,12 +11,15 @@ from typing import TYPE_CHECKING
 from rayfleet.console import Console
 from rayfleet.errors import PartialFailure, UsageError
 from rayfleet.fleet.model import Cluster, Fleet
+from rayfleet.job.infrastructure import Rule, infrastructure_rule
 from rayfleet.job.vault.choice import default_backup
 from rayfleet.job.vault.model import Backup
 from rayfleet.job.vault.store import Vault
 from rayfleet.project import Project
 
 if TYPE_CHECKING:
+    from rayfleet.cluster.head import Head
+    from rayfleet.job.client import JobClient
     from rayfleet.job.restore.report import Report
 
 
@@ -27,42 +31,93 @@ class IncompleteBackup(PartialFailure):
 class Preserver:
     """Saves and restores the jobs of one fleet's clusters.
 
-    Neither takes the lock of the cluster: a restart does both while it holds it.
+    Nothing here takes the lock of the cluster: a restart does all of it while it holds it.
+    ``enter`` lends a connection to a head (default: a new one each time), ``narrate`` hears what
+    is going on (default: the console).
     """
 
     project: Project
     fleet: Fleet
     console: Console
+    enter: Callable[[Cluster], AbstractContextManager[Head]] | None = None
+    narrate: Callable[[str], None] | None = None
 
     @cached_property
     def vault(self) -> Vault:
         """Where the backups are kept: in the state folder, for its owner alone."""
         return Vault(self.project.state / "vault")
 
-    def backup(self, cluster: Cluster) -> Backup:
+    def backup(
+        self, cluster: Cluster, *, onto: Backup | None = None, stopped: Collection[str] = ()
+    ) -> Backup:
         """Save every job of ``cluster`` that has not ended, and return what was saved.
 
-        The backup may be incomplete; it says so, and :meth:`require_complete` raises.
+        The backup may be incomplete; it says so, and :meth:`require_complete` raises. See
+        :func:`~rayfleet.job.snapshot.taker.take_backup` for ``onto`` and ``stopped``.
 
         Raises:
             Unreachable: the jobs could not be listed. That is not "no jobs".
             ToolFailed: the head cannot tell its jobs, or the vault does not hold what it took.
         """
-        from rayfleet.cluster.head import Head
-        from rayfleet.cluster.nodes import head_address
-        from rayfleet.job.infrastructure import infrastructure_rule
         from rayfleet.job.snapshot.source import HeadSource
         from rayfleet.job.snapshot.taker import take_backup
 
-        with Head.open(head_address(self.project, self.fleet, cluster)) as head:
+        with self._head(cluster) as head:
             return take_backup(
                 HeadSource(head),
                 self.vault,
                 cluster=cluster.name,
                 identity=cluster.identity,
-                infrastructure=infrastructure_rule(self.fleet.infrastructure_jobs),
+                infrastructure=self.infrastructure,
                 narrate=self._narrator(cluster),
+                onto=onto,
+                stopped=stopped,
             )
+
+    @cached_property
+    def infrastructure(self) -> Rule:
+        """Which jobs belong to the clusters themselves."""
+        return infrastructure_rule(self.fleet.infrastructure_jobs)
+
+    @contextmanager
+    def jobs(self, cluster: Cluster) -> Iterator[JobClient]:
+        """The jobs of ``cluster`` for as long as the block lasts.
+
+        Raises:
+            Unreachable: there is no head, or it does not answer.
+        """
+        from rayfleet.job.connection import jobs_of
+
+        with self._head(cluster) as head:
+            yield jobs_of(head, cluster)
+
+    def bring_packages(
+        self, cluster: Cluster, backup: Backup, *, only: Collection[str]
+    ) -> tuple[int, tuple[str, ...]]:
+        """Bring the packages of the jobs ``only`` of ``backup`` to the head, and prove it.
+
+        Returns how many there are, and the problems, a line each.
+
+        Raises:
+            Unreachable: the head does not answer, or stopped answering on the way.
+        """
+        from rayfleet.job.restore.packages import bring_packages
+        from rayfleet.waiting import SystemClock
+
+        jobs = [job for job in backup.restorable if job.submission_id in only]
+        uris = tuple(dict.fromkeys(uri for job in jobs for uri in job.packages))
+        if not uris:
+            return 0, ()
+        with self.jobs(cluster) as client:
+            problems = bring_packages(
+                client,
+                self.vault,
+                backup,
+                uris,
+                narrate=self._narrator(cluster),
+                clock=SystemClock(),
+            )
+        return len(uris), problems
 
     def restore(
         self,
@@ -70,6 +125,8 @@ class Preserver:
         *,
         backup_id: str = "",
         only: Sequence[str] = (),
+        stopped: Collection[str] = (),
+        emptied: bool = False,
         per_second: float | None = None,
         watch: float | None = None,
     ) -> Report:
@@ -77,22 +134,24 @@ class Preserver:
 
         ``only`` names the jobs to give back (default: all), ``per_second`` how fast they are
         submitted and ``watch`` for how many seconds they are watched while they start; None
-        takes restore's own defaults. Safe to run again, after a kill too.
+        takes restore's own defaults. Safe to run again, after a kill too. See
+        :func:`~rayfleet.job.restore.restorer.restore` for ``stopped`` and ``emptied``.
 
         Raises:
             UsageError: there is no such backup or job, or it is another cluster's.
             Unreachable: the head does not answer, or stopped answering on the way.
         """
-        from rayfleet.job.connection import open_jobs
         from rayfleet.job.restore.restorer import restore
 
         backup = self._chosen(cluster, backup_id)
-        with open_jobs(self.project, self.fleet, cluster) as client:
+        with self.jobs(cluster) as client:
             return restore(
                 client,
                 self.vault,
                 backup,
                 only=only,
+                stopped=stopped,
+                emptied=emptied,
                 per_second=per_second,
                 watch=watch,
                 narrate=self._narrator(cluster),
@@ -109,11 +168,19 @@ class Preserver:
                 next_step=f"invoke jobs.vault --cluster {cluster.name}",
             )
         if not backup.complete:
-            self.console.say(f"{backup_id} is incomplete: {'; '.join(backup.missing)}")
+            self._narrator(cluster)(f"{backup_id} is incomplete: {'; '.join(backup.missing)}")
         return backup
 
+    def _head(self, cluster: Cluster) -> AbstractContextManager[Head]:
+        from rayfleet.cluster.head import Head
+        from rayfleet.cluster.nodes import head_address
+
+        if self.enter is not None:
+            return self.enter(cluster)
+        return Head.open(head_address(self.project, self.fleet, cluster))
+
     def _narrator(self, cluster: Cluster) -> Callable[[str], None]:
-        return lambda text: self.console.event(f"{cluster.name}: {text}")
+        return self.narrate or (lambda text: self.console.event(f"{cluster.name}: {text}"))
 
 
 def require_complete(backup: Backup) -> None:

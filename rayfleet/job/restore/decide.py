@@ -24,6 +24,11 @@ Raised in ray/dashboard/modules/job/job_manager.py. START_FAILURE also comes fro
 kept its records over a restart and then misses the supervisor of a job that ran.
 """
 
+_GHOST = (
+    "is only a record that the head has kept of the lost job; Ray gives it up after "
+    "RAY_JOB_START_TIMEOUT_SECONDS: run it again then"
+)
+
 
 class Action(StrEnum):
     """What a restore has to do for a job."""
@@ -43,15 +48,27 @@ class Settled:
 Decision: TypeAlias = Action | Settled
 
 
-def decide(job: SavedJob, now: Job | None, *, ended: JobStatus | None = None) -> Decision:
+def decide(
+    job: SavedJob,
+    now: Job | None,
+    *,
+    ended: JobStatus | None = None,
+    stopped: bool = False,
+    emptied: bool = False,
+) -> Decision:
     """What a restore has to do for ``job``.
 
     ``now`` is what the head has under the submission id (None: nothing), ``ended`` how the job
-    ended according to a later backup. Whether its packages are there is not looked at.
+    ended according to a later backup. ``stopped`` tells that the job was stopped in order to be
+    given back. ``emptied`` tells that nothing of the cluster was left since it was saved, and
+    that this restore is still at it: a job that the cluster drops is submitted once more.
+    Whether its packages are there is not looked at.
     """
     if now is None and ended is not None:
         return Settled(outcome=Outcome.ENDED, reason=f"{ended}, says a later backup")
-    if now is not None and not _lost(job, now):
+    if now is not None and not _lost(job, now, stopped=stopped, emptied=emptied):
+        if emptied and not now.ended and _same_life(job, now):
+            return Settled(outcome=Outcome.FAILED, reason=f"{now.status} {_GHOST}")
         return _kept(job, now)
     if job.missing:
         return Settled(
@@ -60,11 +77,15 @@ def decide(job: SavedJob, now: Job | None, *, ended: JobStatus | None = None) ->
     return Action.SUBMIT if now is None else Action.REPLACE
 
 
-def _lost(job: SavedJob, now: Job) -> bool:
+def _lost(job: SavedJob, now: Job, *, stopped: bool, emptied: bool) -> bool:
     """True when the head has only the remains of the job under its id."""
+    if now.status is JobStatus.STOPPED:
+        return stopped and _same_life(job, now)
     if now.status is not JobStatus.FAILED:
         return False
-    return now.error_type in (LOST_WITH_HEAD if _same_life(job, now) else NEVER_RAN)
+    if _same_life(job, now):
+        return now.error_type in LOST_WITH_HEAD
+    return now.error_type in (NEVER_RAN | LOST_WITH_HEAD if emptied else NEVER_RAN)
 
 
 def _kept(job: SavedJob, now: Job) -> Settled:

@@ -135,3 +135,24 @@ class Packages:
 
 class _TooMuch(RayfleetError):
     """A package that the head does not take, while it answers otherwise."""
+
+
+def bring_packages(
+    host: PackageHost,
+    shelf: Shelf,
+    backup: Backup,
+    uris: Iterable[str],
+    *,
+    narrate: Callable[[str], None],
+    clock: Clock,
+) -> tuple[str, ...]:
+    """Bring those of ``uris`` to ``host`` before any job is; returns the problems, a line each.
+
+    Raises:
+        Unreachable: the head stopped answering.
+    """
+    wanted = tuple(dict.fromkeys(uris))
+    packages = Packages(host, shelf, backup, narrate=narrate, clock=clock)
+    packages.bring(wanted)
+    found = ((uri, packages.problem([uri])) for uri in wanted)
+    return tuple(f"{uri}: {problem.reason}" for uri, problem in found if problem)

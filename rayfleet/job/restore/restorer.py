@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -46,7 +46,9 @@ class Jobs(PackageHost, Lists, Protocol):
 class Archive(Shelf, Protocol):
     """What a restore asks of the vault."""
 
-    def endings_after(self, backup: Backup) -> Mapping[str, JobStatus]:
+    def endings_after(
+        self, backup: Backup, *, stopped: Collection[str] = ()
+    ) -> Mapping[str, JobStatus]:
         """How jobs ended according to newer backups of the same cluster."""
 
 
@@ -56,6 +58,8 @@ def restore(
     backup: Backup,
     *,
     only: Sequence[str] = (),
+    stopped: Collection[str] = (),
+    emptied: bool = False,
     per_second: float | None = None,
     watch: float | None = None,
     narrate: Callable[[str], None] = lambda text: None,
@@ -69,13 +73,26 @@ def restore(
     start. A job that the head has already is
     not submitted again, so that this may be run twice, or after it was killed at any point.
 
+    The jobs of ``stopped`` were stopped in order to be given back: that they are STOPPED is no
+    ending. With ``emptied`` nothing of the cluster was left since the backup: those jobs that
+    are there already are watched as well, and one that the cluster drops is submitted again.
+
     Raises:
         UsageError: ``only`` names a job that the backup does not give back.
         Unreachable: the head stopped answering; what was submitted stays.
     """
     jobs = _chosen(backup, only)
     command = _command(client.cluster, backup, only)
-    run = _Restore(client, vault, backup, jobs, narrate, clock or SystemClock())
+    run = _Restore(
+        client,
+        vault,
+        backup,
+        jobs,
+        stopped=stopped,
+        emptied=emptied,
+        narrate=narrate,
+        clock=clock or SystemClock(),
+    )
     try:
         outcomes = run.all(
             PER_SECOND if per_second is None else per_second,
@@ -105,12 +122,17 @@ class _Restore:
         vault: Archive,
         backup: Backup,
         jobs: Sequence[SavedJob],
+        *,
+        stopped: Collection[str],
+        emptied: bool,
         narrate: Callable[[str], None],
         clock: Clock,
     ) -> None:
         self._client = client
         self._jobs = jobs
-        self._endings = vault.endings_after(backup)
+        self._stopped = stopped
+        self._emptied = emptied
+        self._endings = vault.endings_after(backup, stopped=stopped)
         self._packages = Packages(client, vault, backup, narrate=narrate, clock=clock)
         self._narrate = narrate
         self._clock = clock
@@ -119,22 +141,34 @@ class _Restore:
     def all(self, per_second: float, watch: float) -> Mapping[str, Settled]:
         """Decide, bring the packages, submit and watch."""
         intended = self._decide(self._rows())
-        if not intended:
-            return self._outcomes
-        self._packages.bring(uri for job, _ in intended for uri in job.packages)
-        submitted = self._submit_all(intended, 1 / per_second)
-        if submitted:
-            self._narrate(f"watching the start of {len(submitted)}")
-            starts = watch_starts(submitted, self._client, seconds=watch, clock=self._clock)
-            for job in submitted:
+        watched = self._there() if self._emptied else []
+        if intended:
+            self._packages.bring(uri for job, _ in intended for uri in job.packages)
+            watched += self._submit_all(intended, 1 / per_second)
+        if watched:
+            self._narrate(f"watching the start of {len(watched)}")
+            starts = watch_starts(watched, self._client, seconds=watch, clock=self._clock)
+            for job in watched:
                 self._settle(job, starts[job.submission_id], said=True)
         return self._outcomes
+
+    def _there(self) -> list[SavedJob]:
+        """The jobs that an earlier run has submitted and that have not ended."""
+        found = ((job, self._outcomes.get(job.submission_id)) for job in self._jobs)
+        alive = {JobStatus.PENDING.value, JobStatus.RUNNING.value}
+        return [job for job, settled in found if settled is not None and settled.reason in alive]
 
     def _decide(self, rows: Mapping[str, Job]) -> list[tuple[SavedJob, Action]]:
         intended = []
         for job in self._jobs:
             known = rows.get(job.submission_id)
-            decision: Decision = decide(job, known, ended=self._endings.get(job.submission_id))
+            decision: Decision = decide(
+                job,
+                known,
+                ended=self._endings.get(job.submission_id),
+                stopped=job.submission_id in self._stopped,
+                emptied=self._emptied,
+            )
             if isinstance(decision, Settled):
                 self._settle(job, decision)
             else:

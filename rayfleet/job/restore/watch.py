@@ -58,6 +58,11 @@ def watch_starts(
         clock.sleep(min(INTERVAL_SECONDS, deadline - now))
 
 
+def dropped(reason: str) -> bool:
+    """True when the outcome with that ``reason`` is of a job whose worker its cluster lost."""
+    return reason.partition(":")[0] in LOST_WITH_HEAD
+
+
 def has_needs(job: SavedJob) -> bool:
     """True when the job reserves something for its entrypoint, and may have to wait for it."""
     return bool(job.num_cpus or job.num_gpus or job.memory or job.resources or job.label_selector)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from rayfleet.bars import readable
 from rayfleet.errors import ToolFailed
+from rayfleet.job.snapshot.merge import carried_over
 from rayfleet.job.snapshot.parse import NO_SELECTOR
 from rayfleet.job.snapshot.source import Look, Source
 from rayfleet.job.vault.model import Backup, SavedJob, SavedPackage
@@ -34,13 +35,17 @@ def take_backup(
     identity: str,
     infrastructure: Callable[[str, Mapping[str, str] | None], bool],
     narrate: Callable[[str], None],
+    onto: Backup | None = None,
+    stopped: Collection[str] = (),
     clock: Clock | None = None,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> Backup:
     """Save every job of ``source`` that has not ended into ``vault``; return what was saved.
 
     A backup that lacks something is saved as well, and says so (``Backup.complete``). One that
-    was interrupted is not there at all.
+    was interrupted is not there at all. With ``onto``, an earlier backup of the same jobs, what
+    that has and has not ended since is in it too; the jobs of ``stopped`` have not ended when
+    they are STOPPED.
 
     Raises:
         Unreachable: the jobs could not be listed, or the connection was lost.
@@ -49,6 +54,7 @@ def take_backup(
     """
     with vault.incoming() as folder:
         take = _Taking(source, vault, folder, infrastructure, narrate, clock or SystemClock())
+        take.held.update({package.uri: package for package in onto.packages} if onto else {})
         try:
             look = take.everything()
         except _HeadReplaced:
@@ -66,7 +72,7 @@ def take_backup(
             unrestorable=look.unrestorable,
             ended=look.ended,
         )
-        saved = vault.save(draft)
+        saved = vault.save(carried_over(onto, draft, stopped) if onto else draft)
         narrate("written")
         if vault.load(saved.id) != saved:
             raise DamagedVault(

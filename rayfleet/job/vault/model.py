@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -146,3 +146,14 @@ class Backup:
     def complete(self) -> bool:
         """True when every job can be given back exactly."""
         return not self.missing
+
+
+def without_stopped(
+    ended: Mapping[str, JobStatus], stopped: Collection[str]
+) -> dict[str, JobStatus]:
+    """``ended`` without the jobs of ``stopped`` that are STOPPED: they are to be given back."""
+    return {
+        name: status
+        for name, status in ended.items()
+        if not (status is JobStatus.STOPPED and name in stopped)
+    }

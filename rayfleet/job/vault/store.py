@@ -19,7 +19,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -30,7 +30,7 @@ from rayfleet.files import ensure_private_folder, refusing, sync_folder, write_a
 from rayfleet.job.model import JobStatus
 from rayfleet.job.vault.document import decode_backup, encode_backup
 from rayfleet.job.vault.hold import alone, shared
-from rayfleet.job.vault.model import Backup, SavedPackage
+from rayfleet.job.vault.model import Backup, SavedPackage, without_stopped
 from rayfleet.job.vault.records import (
     ID,
     SHA256,
@@ -203,15 +203,19 @@ class Vault:
             next_step=f"invoke jobs.{'vault' if kinds else 'backup'} --cluster {cluster}",
         )
 
-    def endings_after(self, backup: Backup) -> Mapping[str, JobStatus]:
+    def endings_after(
+        self, backup: Backup, *, stopped: Collection[str] = ()
+    ) -> Mapping[str, JobStatus]:
         """The jobs that had ended by a newer backup of the same cluster, and as what.
 
-        A job that a still newer one found alive again is not among them.
+        A job that a still newer one found alive again is not among them, nor one of ``stopped``
+        that the same head calls STOPPED: it was stopped in order to be given back.
         """
         ended: dict[str, JobStatus] = {}
         for one in reversed(self._records(backup.cluster)):
             if isinstance(one, Backup) and one.taken > backup.taken:
-                ended.update(one.ended)
+                ours = stopped if one.session == backup.session else ()
+                ended.update(without_stopped(one.ended, ours))
                 for job in one.jobs:
                     ended.pop(job.submission_id, None)
         return ended
