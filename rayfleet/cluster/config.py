@@ -16,6 +16,10 @@ FOUND_BY_RAY = frozenset({"CPU", "memory", "object_store_memory"})
 """What Ray looks for on a machine when the config does not state it (Ray 2.60)."""
 
 _OF_OPTION = {"--num-cpus": "CPU", "--num-gpus": "GPU", "--memory": "memory"}
+_SPOT = "SPOT"
+_ONE_CORE_PER_CHIP = frozenset({"v5litepod", "v6e"})
+_MOST_CHIPS_OF_ONE_HOST = 8  # of those; others have 4
+_CHIPS_PER_HOST = 4
 _WITH_GPUS = re.compile(r"(?:a\d|g\d)\w*-")  # GCP's machine types that bring GPUs
 
 
@@ -25,7 +29,9 @@ class NodeType:
 
     ``resources`` and ``labels`` are what the config states. ``found`` names resources that a
     machine may have without that; ``more_resources`` and ``more_labels`` say that it may have
-    any. ``most`` is how many such nodes there can be, 1 for the head's type.
+    any. ``most`` is how many such nodes there can be, 1 for the head's type. ``preemptible``
+    ones the cloud may take back, or not have. ``hosts`` is how many machines make one node: a
+    slice of TPUs has several, each a node to Ray.
     """
 
     name: str
@@ -35,6 +41,8 @@ class NodeType:
     found: frozenset[str] = FOUND_BY_RAY
     more_resources: bool = False
     more_labels: bool = False
+    preemptible: bool = False
+    hosts: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,15 +130,39 @@ def _node_type(content: Mapping[str, Any], name: str) -> NodeType:
     command = " ".join(content.get(f"{'head' if head else 'worker'}_start_ray_commands") or ())
     options = set(re.findall(r"--[a-z-]+", command))
     there = frozenset(_OF_OPTION[option] for option in options & set(_OF_OPTION))
+    machine = node.get("node_config") or {}
     return NodeType(
         name=name,
         most=1 if head else min(int(node.get("max_workers", limit)), limit),
         resources={key: value for key, value in resources.items() if key not in there},
         labels={str(key): str(value) for key, value in (node.get("labels") or {}).items()},
-        found=FOUND_BY_RAY | there | _accelerators(node.get("node_config") or {}),
+        found=FOUND_BY_RAY | there | _accelerators(machine),
         more_resources="--resources" in options,
         more_labels=bool(options & {"--labels", "--labels-file"}),
+        preemptible=_preemptible(machine),
+        hosts=_hosts(str(machine.get("acceleratorType", ""))),
     )
+
+
+def _preemptible(machine: Mapping[str, Any]) -> bool:
+    # The API of TPUs has the first, that of machines the second.
+    for key in ("schedulingConfig", "scheduling"):
+        terms = machine.get(key) or {}
+        if terms.get("preemptible") or terms.get("spot") or terms.get("provisioningModel") == _SPOT:
+            return True
+    return False
+
+
+def _hosts(accelerator: str) -> int:
+    """How many machines a slice of TPUs such as ``v4-16`` has, by the rules of Ray 2.60."""
+    kind, _, size = accelerator.partition("-")
+    if not (kind and size.isdigit()):
+        return 1
+    one_core = kind in _ONE_CORE_PER_CHIP
+    chips = int(size) if one_core else int(size) // 2
+    if one_core and chips <= _MOST_CHIPS_OF_ONE_HOST:
+        return 1
+    return max(chips // _CHIPS_PER_HOST, 1)
 
 
 def _accelerators(machine: Mapping[str, Any]) -> frozenset[str]:

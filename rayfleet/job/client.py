@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 AGENT_SECONDS = 90.0
 """How long a new head may take until its agent accepts jobs."""
 
+READY_ATTEMPTS = 25
+
 NODE_SECONDS = 20.0
 """How long a new head may take until it lists itself as a node (4 s on 2 busy cores)."""
 
@@ -63,7 +65,8 @@ class JobClient:
     """Submit, list and follow jobs of ``cluster``.
 
     ``http`` leads to the dashboard's port on the head, ``token`` is Ray's authentication
-    token (None: the cluster has no authentication). All methods raise
+    token (None: the cluster has no authentication). Without ``patience`` nothing is tried
+    twice, for callers that look again themselves. All methods raise
     :class:`~rayfleet.errors.Unreachable` when the head does not answer,
     :class:`~rayfleet.job.dashboard.Unauthorized` when it refuses the token, and
     :class:`~rayfleet.errors.ToolFailed` with the last line of what it said otherwise.
@@ -76,9 +79,12 @@ class JobClient:
         cluster: str,
         token: str | None = None,
         clock: Clock | None = None,
+        patience: bool = True,
     ) -> None:
         self.cluster = cluster
-        self._dashboard = Dashboard(http, cluster=cluster, token=token)
+        self._reads = READ_ATTEMPTS if patience else 1
+        self._until_ready = READY_ATTEMPTS if patience else 1
+        self._dashboard = Dashboard(http, cluster=cluster, token=token, attempts=self._reads)
         self._clock = clock or SystemClock()
 
     def __repr__(self) -> str:
@@ -122,8 +128,8 @@ class JobClient:
         """
         try:
             return retried(
-                lambda: retried(lambda: self._post(request), attempts=READ_ATTEMPTS),
-                attempts=25,
+                lambda: retried(lambda: self._post(request), attempts=self._reads),
+                attempts=self._until_ready,
                 on=_NotReady,
                 seconds=AGENT_SECONDS,
             )
@@ -171,7 +177,7 @@ class JobClient:
             return found
 
         try:
-            return retried(ask, attempts=10, on=_NotReady, seconds=NODE_SECONDS)
+            return retried(ask, attempts=self._until_ready, on=_NotReady, seconds=NODE_SECONDS)
         except _NotReady:
             return ()
 
@@ -281,11 +287,11 @@ class JobClient:
         """``call``, which may be made twice, again until the head has an agent to do it."""
 
         def once() -> Answer:
-            answer = retried(call, attempts=READ_ATTEMPTS)
+            answer = retried(call, attempts=self._reads)
             self._must_be_ready(answer)
             return answer
 
-        return retried(once, attempts=25, on=_NotReady, seconds=AGENT_SECONDS)
+        return retried(once, attempts=self._until_ready, on=_NotReady, seconds=AGENT_SECONDS)
 
     def _must_be_ready(self, answer: Answer) -> None:
         if not answer.ok and any(sign in answer.text for sign in _NO_AGENT):

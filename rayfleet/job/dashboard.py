@@ -79,20 +79,28 @@ class Dashboard:
 
     ``http`` leads to port 8265 of the head; ``token`` is Ray's authentication token.
     Every call raises :class:`Unreachable` when nothing answers in time and
-    :class:`Unauthorized` on 401 and 403.
+    :class:`Unauthorized` on 401 and 403. ``attempts`` is how often a read is tried.
     """
 
-    def __init__(self, http: HTTPConnectionPool, *, cluster: str, token: str | None = None) -> None:
+    def __init__(
+        self,
+        http: HTTPConnectionPool,
+        *,
+        cluster: str,
+        token: str | None = None,
+        attempts: int = READ_ATTEMPTS,
+    ) -> None:
         self.cluster = cluster
         self._http = http
         self._token = token
+        self._attempts = attempts
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(cluster={self.cluster!r})"
 
     def get(self, path: str) -> Answer:
         """Read ``path``; tried again for up to 45 s when nothing answers."""
-        return retried(lambda: self._send("GET", path), attempts=READ_ATTEMPTS)
+        return retried(lambda: self._send("GET", path), attempts=self._attempts)
 
     def post(self, path: str, document: Mapping[str, object]) -> Answer:
         """Send ``document`` as JSON, once."""

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from rayfleet.job.nodes import NODES, LiveNode, parse_nodes
+from rayfleet.rollout.gates.inside import Inside, look_inside
+from rayfleet.rollout.gates.scaling import STATUS, Scaling, parse_scaling
 
 if TYPE_CHECKING:
-    from rayfleet.cluster.config import LaunchConfig
+    from rayfleet.cluster.config import LaunchConfig, NodeType
     from rayfleet.cluster.head import Head
     from rayfleet.fleet.model import Cluster
     from rayfleet.job.client import JobClient
     from rayfleet.job.dashboard import Dashboard
+
+T = TypeVar("T")
+
+DASHBOARD_PORT = 8265
+GROUP = "ray.io/node-group"
+SLICE = "ray.io/tpu-slice-name"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,11 +41,27 @@ class Wanted:
     before: Mapping[str, int] = field(default_factory=dict)
     emptied: float | None = None
 
+    def node_type(self, name: str) -> NodeType | None:
+        """The kind of node of that name."""
+        return next((kind for kind in self.config.node_types if kind.name == name), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workers:
+    """Live workers of one node type: ``whole`` nodes, all of whose hosts have joined, the
+    number of ``hosts``, and how many slices are ``partial``: some of their hosts are missing."""
+
+    whole: int = 0
+    hosts: int = 0
+    partial: int = 0
+
 
 class Subject:
-    """A cluster under test: use as a context manager, which closes the connection.
+    """A cluster under test; a context manager that closes the connection at the end.
 
-    ``connect`` opens a head. What one round of questions has read is kept until ``refresh``.
+    ``connect`` opens a head, ``image_digest`` asks the cloud what the head's VM was made of
+    (empty where a VM is not an image) and ``now`` is the time in seconds since 1970. What was
+    read is kept until ``refresh``, so that one round of questions asks everything once.
     """
 
     def __init__(
@@ -40,19 +69,138 @@ class Subject:
         wanted: Wanted,
         connect: Callable[[], Head],
         *,
-        token: str | None,
-        image_digest: Callable[[], str],
+        token: str | None = None,
+        image_digest: Callable[[], str] = lambda: "",
+        port: int = DASHBOARD_PORT,
+        now: Callable[[], float] = time.time,
     ) -> None:
         self.wanted = wanted
+        self.now = now
+        self.image_digest = image_digest
+        self._connect = connect
+        self._token = token
+        self._port = port
+        self._head: Head | None = None
+        self._read: dict[str, object] = {}
+
+    @property
+    def name(self) -> str:
+        """The cluster's name."""
+        return self.wanted.cluster.name
 
     def head(self) -> Head:
-        """The connection, opened or opened again when it was lost."""
-        raise NotImplementedError
+        """The connection, opened, or opened again when it was lost.
+
+        Raises:
+            Unreachable: the head cannot be reached.
+        """
+        if self._head is not None and not self._head.alive:
+            self.close()
+        if self._head is None:
+            self._head = self._connect()
+        return self._head
 
     def dashboard(self) -> Dashboard:
         """The head's HTTP API with the cluster's token; nothing is tried twice."""
-        raise NotImplementedError
+        from rayfleet.job.dashboard import Dashboard
+
+        http = self.head().http(self._port)
+        return Dashboard(http, cluster=self.name, token=self._token, attempts=1)
 
     def jobs(self) -> JobClient:
         """The head's jobs; nothing is tried twice."""
-        raise NotImplementedError
+        from rayfleet.job.client import JobClient
+
+        http = self.head().http(self._port)
+        return JobClient(http, cluster=self.name, token=self._token, patience=False)
+
+    def ask(self, path: str) -> object:
+        """The JSON that the dashboard has at ``path``.
+
+        Raises:
+            Unreachable: it does not answer.
+            Unauthorized: it refuses the token.
+            ToolFailed: it answers with something else.
+        """
+
+        def question() -> object:
+            dashboard = self.dashboard()
+            answer = dashboard.get(path)
+            if not answer.ok:
+                raise dashboard.refusal(answer, f"read {path.partition('?')[0]}")
+            return answer.json()
+
+        return self._once(path, question)
+
+    def inside(self) -> Inside:
+        """What only the head itself can tell."""
+        return self._once("inside", lambda: look_inside(self.head()))
+
+    def version(self) -> Mapping[str, object]:
+        """Version and session of the running Ray: ``ray_version``, ``session_name``."""
+        answer = self.ask("/api/version")
+        return answer if isinstance(answer, dict) else {}
+
+    def nodes(self) -> tuple[LiveNode, ...]:
+        """The nodes that are up, the head among them."""
+        return parse_nodes(self.ask(NODES))
+
+    def workers(self) -> Mapping[str, Workers]:
+        """Live workers by node type."""
+        return count_workers(self.nodes(), self.wanted.config.node_types)
+
+    def scaling(self) -> Scaling | None:
+        """What the autoscaler reports; None when it has not reported yet."""
+        return parse_scaling(self.ask(STATUS))
+
+    def refresh(self) -> None:
+        """Forget what was read."""
+        self._read.clear()
+
+    def close(self) -> None:
+        """Close the connection; the next question opens a new one."""
+        if self._head is not None:
+            self._head.close()
+        self._head = None
+        self._read.clear()
+
+    def __enter__(self) -> Subject:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _once(self, key: str, question: Callable[[], T]) -> T:
+        if key not in self._read:
+            self._read[key] = question()
+        return cast("T", self._read[key])
+
+
+def count_workers(nodes: Sequence[LiveNode], kinds: Sequence[NodeType]) -> Mapping[str, Workers]:
+    """Live workers by node type. Each host of a slice is a node to Ray; a slice counts when all
+    of its hosts are there, told apart by their label, or else by their number. Pure."""
+    hosts = {kind.name: kind.hosts for kind in kinds}
+    grouped: dict[str, Counter[str]] = {}
+    for node in nodes:
+        if not node.head:
+            kind = node.labels.get(GROUP, "")
+            grouped.setdefault(kind, Counter())[node.labels.get(SLICE, "")] += 1
+    return {kind: _counted(slices, hosts.get(kind, 1)) for kind, slices in grouped.items()}
+
+
+def _counted(slices: Counter[str], hosts: int) -> Workers:
+    if hosts == 1:
+        return Workers(whole=slices.total(), hosts=slices.total())
+    whole = sum(count >= hosts for name, count in slices.items() if name)
+    partial = sum(count < hosts for name, count in slices.items() if name)
+    unnamed = slices[""]
+    return Workers(
+        whole=whole + unnamed // hosts,
+        hosts=slices.total(),
+        partial=partial + bool(unnamed % hosts),
+    )

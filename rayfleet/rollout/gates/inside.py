@@ -1,0 +1,102 @@
+"""What only the head itself can tell: its container, its image's own record, its GCS's age."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rayfleet.errors import ToolFailed
+from rayfleet.job.snapshot.channel import CONTAINER
+
+if TYPE_CHECKING:
+    from rayfleet.cluster.head import Head
+
+ASK_SECONDS = 30.0
+RECORD = "/etc/cluster-image.json"
+"""What docker/Dockerfile.cluster writes: tag, commit and the version of Ray that it installed."""
+
+_MARK = "rayfleet-gate"
+# One command for everything: each costs a round trip. Ray runs in a container on a VM of Google
+# Cloud and directly in the sandbox. Lines without the mark are a greeting of the login shell.
+_SCRIPT = f"""
+inside() {{ "$@"; }}
+if [ "$(timeout 20 docker inspect --format '{{{{.State.Running}}}}' {CONTAINER} 2>/dev/null)" = true ]
+then
+  inside() {{ timeout 20 docker exec -w / {CONTAINER} "$@"; }}
+  echo "{_MARK} image $(docker inspect --format '{{{{.Config.Image}}}}' {CONTAINER})"
+fi
+echo "{_MARK} record $(inside cat {RECORD} 2>/dev/null | tr -d '\\n')"
+inside ps -ww -C gcs_server -o etimes=,args= 2>/dev/null | sed 's/^/{_MARK} gcs /'
+echo "{_MARK} end"
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inside:
+    """``image`` is the reference of Ray's container, empty where Ray runs directly. ``ray`` is
+    the version that the image says it has, empty when it says nothing. ``servers`` are the
+    running GCS processes: the age in whole seconds, rounded down, and the command line."""
+
+    image: str = ""
+    ray: str = ""
+    servers: tuple[tuple[int, str], ...] = ()
+
+    def age(self, session: str) -> int | None:
+        """How long the GCS of Ray's session ``session`` has run, in seconds; None: not found.
+
+        Where no command line names the session, the only GCS is meant.
+        """
+        named = [age for age, line in self.servers if session and f"={session} " in f"{line} "]
+        everything = [age for age, _ in self.servers]
+        found = named or everything
+        return found[0] if len(found) == 1 else None
+
+
+def look_inside(head: Head) -> Inside:
+    """Ask ``head``, in one round trip.
+
+    Raises:
+        Unreachable: it does not answer.
+        ToolFailed: its shell did not run the command.
+    """
+    import shlex
+
+    result = head.run(f"exec sh -c {shlex.quote(_SCRIPT)}", timeout=ASK_SECONDS)
+    found = parse_inside(result.stdout)
+    if found is None:
+        raise ToolFailed(
+            f"{head.address.cluster}: the head's shell did not run a command",
+            why=(result.stderr.strip().splitlines() or [f"exit code {result.code}"])[-1][:300],
+        )
+    return found
+
+
+def parse_inside(text: str) -> Inside | None:
+    """Read what the command printed; None when it did not come to its end."""
+    image = ray = ""
+    servers = []
+    whole = False
+    for line in text.splitlines():
+        mark, _, rest = line.partition(" ")
+        if mark != _MARK:
+            continue
+        key, _, value = rest.partition(" ")
+        value = value.strip()
+        if key == "image":
+            image = value
+        elif key == "record":
+            ray = _ray(value)
+        elif key == "gcs":
+            age, _, command = value.partition(" ")
+            if age.isdigit():
+                servers.append((int(age), command))
+        whole = whole or key == "end"
+    return Inside(image=image, ray=ray, servers=tuple(servers)) if whole else None
+
+
+def _ray(text: str) -> str:
+    try:
+        return str(json.loads(text).get("ray", ""))
+    except (ValueError, AttributeError):
+        return ""
