@@ -38,7 +38,5 @@ def audience(
     else:
         listeners.append(LiveTable(plan, console, begun=begun))
     if notify is not None:
-        listeners.append(
-            Webhook(plan, kind=notify.kind, url_env=notify.url_env, say=console.say, report=report)
-        )
+        listeners.append(Webhook(notify, plan, say=console.say, report=report))
     return Chorus(*listeners, say=console.say)

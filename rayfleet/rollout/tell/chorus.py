@@ -8,14 +8,16 @@ from typing import Protocol
 
 from rayfleet.rollout.journal.records import Record
 from rayfleet.rollout.performer import Audience
+from rayfleet.rollout.signals import Interrupted
 from rayfleet.rollout.state import State
 
 
 class Listener(Audience, Protocol):
     """An audience that has an end."""
 
-    def close(self) -> None:
-        """The run is over: show what is still to be shown. May be called twice."""
+    def close(self, *, hurry: bool = False) -> None:
+        """The run is over: show what is still to be shown. With ``hurry`` the process is about
+        to be ended, and nobody is waited for. May be called twice."""
 
 
 class Chorus:
@@ -38,7 +40,7 @@ class Chorus:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.close()
+        self.close(hurry=isinstance(error, Interrupted))
 
     def hear(self, record: Record, state: State) -> None:
         """A record was written."""
@@ -48,14 +50,16 @@ class Chorus:
         """What a step is just doing. From any thread."""
         self._each(lambda listener: listener.detail(cluster, text))
 
-    def close(self) -> None:
+    def close(self, *, hurry: bool = False) -> None:
         """Close all listeners, in their order."""
-        self._each(lambda listener: listener.close())
+        self._each(lambda listener: listener.close(hurry=hurry))
 
     def _each(self, call: Callable[[Listener], None]) -> None:
         for listener in tuple(self._listeners):
             try:
                 call(listener)
+            except Interrupted:  # a signal that came just now, and is not the listener's
+                raise
             except Exception as error:
                 self._leave_out(listener, error)
 

@@ -11,7 +11,7 @@ from rayfleet.rollout.model import Plan
 from rayfleet.rollout.state import State
 from rayfleet.rollout.tell.facts import cluster_seconds, failures, standing, waves_of
 from rayfleet.rollout.tell.jobs import fates_of
-from rayfleet.rollout.tell.writer import Writer
+from rayfleet.rollout.tell.writer import HURRY_SECONDS, Writer
 
 PAUSED = "paused"
 INTERRUPTED = "interrupted"
@@ -40,14 +40,14 @@ class Events:
     def detail(self, cluster: str, text: str) -> None:
         """Details are no events."""
 
-    def close(self) -> None:
+    def close(self, *, hurry: bool = False) -> None:
         """Print the summary and wait until all is written or nobody reads any more."""
         if self._last is not None:
             record, state = self._last
             self._last = None
             document = summary_document(self._plan, state, at=record.at, report=self._report)
             self._writer.line(json.dumps(document, separators=(",", ":")))
-        self._writer.close()
+        self._writer.close(HURRY_SECONDS if hurry else None)
 
 
 def result_word(state: State) -> str:

@@ -16,7 +16,7 @@ from rayfleet.rollout.tell.words import safe
 class Standing(StrEnum):
     """Where one cluster stands, in both directions together."""
 
-    WAITING = "waiting"
+    WAITING = "not begun"
     UNDER_WAY = "under way"
     DONE = "done"
     WITHOUT_JOBS = "done, jobs missing"
@@ -65,13 +65,13 @@ class Failure:
 
 
 def standing(cluster: ClusterState) -> Standing:
-    """Where a cluster stands."""
+    """Where a cluster stands. A way that is only asked for changes nothing yet."""
     forward, back = cluster.forward, cluster.back
-    if back is not None:
+    if back is not None and back.begun is not None and not back.again:
         if back.outcome is None:
             return Standing.ROLLING_BACK
         return _BACK.get(back.outcome, Standing.NOT_ROLLED_BACK)
-    if forward is None:
+    if forward is None or forward.again:
         return Standing.WAITING
     if forward.outcome is not None:
         return _FORWARD[forward.outcome]
@@ -91,19 +91,19 @@ def summary(state: State) -> str:
 
 def last_way(cluster: ClusterState) -> tuple[Direction, Way] | None:
     """The way that a cluster is on, or was on last; None when it never began."""
-    if cluster.back is not None:
-        return Direction.BACK, cluster.back
-    return None if cluster.forward is None else (Direction.FORWARD, cluster.forward)
+    ways = ((direction, cluster.way(direction)) for direction in reversed(Direction))
+    begun = ((direction, way) for direction, way in ways if way is not None and way.begun)
+    return next(begun, None)
 
 
 def cluster_seconds(cluster: ClusterState, now: datetime) -> float | None:
     """From a cluster's first step to its end, both ways and breaks included; None: not begun."""
-    ways = [way for way in (cluster.forward, cluster.back) if way is not None]
-    begun = min((way.begun for way in ways if way.begun is not None), default=None)
-    if begun is None:
+    found = last_way(cluster)
+    if found is None or standing(cluster) is Standing.WAITING:
         return None
-    ended = ways[-1].ended
-    return max(((ended or now) - begun).total_seconds(), 0.0)
+    ways = (cluster.forward, cluster.back)
+    begun = min(way.begun for way in ways if way is not None and way.begun)
+    return max(((found[1].ended or now) - begun).total_seconds(), 0.0)
 
 
 def waves_of(plan: Plan) -> dict[str, int]:

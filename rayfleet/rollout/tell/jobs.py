@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rayfleet.rollout.model import Plan, PlannedJob, Step, Target
 from rayfleet.rollout.state import ClusterState, State, Way
-from rayfleet.rollout.tell.facts import Standing, in_order, listed, standing
+from rayfleet.rollout.tell.facts import in_order, listed
 from rayfleet.rollout.tell.words import one_line, safe
 
 KEPT = frozenset(("restored", "already there", "ended by itself", "still running"))
@@ -16,9 +16,6 @@ KEPT = frozenset(("restored", "already there", "ended by itself", "still running
 STILL_RUNNING = "still running"
 KILLED = "killed"
 OPEN = "not given back yet"
-_NEVER_DOWN = frozenset(
-    (Standing.WAITING, Standing.SKIPPED, Standing.UNTOUCHED, Standing.LOCKED),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +86,6 @@ def _fate(target: Target, job: PlannedJob, outcome: str, reason: str) -> JobFate
 def _outcome(plan: Plan, cluster: ClusterState, row: Mapping[str, object]) -> tuple[str, str]:
     if row:
         return str(row["outcome"]), str(row.get("reason", ""))
-    if standing(cluster) in _NEVER_DOWN:
-        return STILL_RUNNING, ""
     stopped = any(way is not None and _has_stopped(way) for way in (cluster.forward, cluster.back))
     if not stopped:
         return STILL_RUNNING, ""

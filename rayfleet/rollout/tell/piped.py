@@ -10,7 +10,7 @@ from rayfleet.rollout.model import Direction, Output, Plan
 from rayfleet.rollout.state import State
 from rayfleet.rollout.tell.facts import MOVING, cluster_seconds, standing, summary, waves_of
 from rayfleet.rollout.tell.words import one_line, safe, spell
-from rayfleet.rollout.tell.writer import Writer
+from rayfleet.rollout.tell.writer import HURRY_SECONDS, Writer
 
 QUIET_SECONDS = 60.0
 """How long a cluster may say nothing until a detail of it is told as well."""
@@ -60,9 +60,9 @@ class Piped:
         self._heard[cluster] = now
         self._tell(now, f"{cluster}: {one_line(text)}")
 
-    def close(self) -> None:
+    def close(self, *, hurry: bool = False) -> None:
         """Wait until all is told."""
-        self._writer.close(LAST_SECONDS)
+        self._writer.close(HURRY_SECONDS if hurry else LAST_SECONDS)
 
     def _tell(self, at: datetime, text: str) -> None:
         seconds = (at - self._first).total_seconds() if self._first else 0.0

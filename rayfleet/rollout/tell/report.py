@@ -20,13 +20,13 @@ from rayfleet.rollout.tell.facts import (
     waves_of,
 )
 from rayfleet.rollout.tell.jobs import JobFate, fates_of
+from rayfleet.rollout.tell.images import image_text
 from rayfleet.rollout.tell.page import html_report
 from rayfleet.rollout.tell.timeline import Fate, Timeline, Try, down_seconds, trace
 from rayfleet.rollout.tell.words import count, one_line, safe, spell
 
 TEXT_NAME = "report.txt"
 HTML_NAME = "report.html"
-SHORT_DIGEST = len("sha256:") + 12
 
 
 def write_reports(folder: Path, plan: Plan, state: State, records: Sequence[Record]) -> Path:
@@ -103,14 +103,12 @@ def _cluster(
     times += [f"{spell(down)} without a head"] if down is not None else []
     facts = f"{standing(cluster)}{' ' if times else ''}{', '.join(times)}"
     yield f"{target.cluster} ({target.zone}, wave {wave + 1} {plan.waves[wave].name}): {facts}"
-    now_image, wanted = target.digest_now or "unknown", target.digest_wanted or "unknown"
-    same = " (unchanged)" if now_image == wanted else f" -> {wanted[:SHORT_DIGEST]}"
-    yield f"  image {now_image[:SHORT_DIGEST]}{same}"
+    yield f"  image {image_text(target, standing(cluster))}"
     for each in tries:
         yield f"  {_try(each, timeline)}"
     fates = tuple(fates_of(plan, target, cluster))
     if fates:
-        yield f"  {count(len(fates), 'job')}, {count(sum(f.lost for f in fates), 'job')} lost"
+        yield f"  {_jobs_line(fates)}"
         yield from (f"    {_job(fate)}" for fate in fates)
     if target.jobs_problem:
         yield f"  its jobs could not be listed: {one_line(safe(target.jobs_problem))}"

@@ -65,10 +65,10 @@ class LiveTable:
         with self._lock:
             self._details[cluster] = text
 
-    def close(self) -> None:
+    def close(self, *, hurry: bool = False) -> None:
         """Leave the table on the screen as it is now."""
         if self._piped is not None:
-            self._piped.close()
+            self._piped.close(hurry=hurry)
             return
         with self._lock:
             self._ended_at = self._ended_at or self._now()

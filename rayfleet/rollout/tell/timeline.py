@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
@@ -174,11 +174,9 @@ class _Tracer:
         self._lanes.setdefault(record.cluster, []).append(made)
 
     def _ended(self, record: Record) -> None:
-        if record.cluster not in self._open:
-            return
-        unsure = record.data.get("outcome") == Outcome.INCONCLUSIVE
-        why = str(record.data.get("what", ""))
-        self._close(record, Fate.INCONCLUSIVE if unsure else Fate.FAILED, why=why)
+        lane = self._lanes.get(record.cluster)
+        if record.data.get("outcome") == Outcome.INCONCLUSIVE and lane:
+            lane[-1] = replace(lane[-1], fate=Fate.INCONCLUSIVE)
 
     def _end_bake(self, wave: int, at: datetime, *, whole: bool) -> None:
         begun = self._baking.pop(wave, None)

@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from rayfleet import __version__
-from rayfleet.fleet.model import NotifyKind
+from rayfleet.fleet.model import Notify, NotifyKind
 from rayfleet.image.oci.patience import TRANSIENT_STATUS, Retries, Transient, persist
 from rayfleet.rollout.journal.records import Kind, Record
 from rayfleet.rollout.model import Plan
 from rayfleet.rollout.state import State
 from rayfleet.rollout.tell import messages
 from rayfleet.rollout.tell.events import began, summary_document
+from rayfleet.rollout.tell.writer import HURRY_SECONDS
 
 SLACK_ROOM = 4000
 DISCORD_ROOM = 2000
@@ -52,32 +53,30 @@ class _Message:
 class Webhook:
     """Posts before and after a run, from a thread of its own; no failure of it is one of the run.
 
-    The URL is in the environment variable ``url_env``: it is a secret, and neither shown nor
+    The URL is in the environment variable that ``notify`` names: a secret, neither shown nor
     logged. The machine's proxy and CA bundle are used; redirects are not followed. ``say``
     narrates a line.
     """
 
     def __init__(
         self,
+        notify: Notify,
         plan: Plan,
         *,
-        kind: NotifyKind,
-        url_env: str,
         say: Callable[[str], None],
         environ: Mapping[str, str] = os.environ,
         report: str = "",
         patience: Patience | None = None,
     ) -> None:
         self._plan = plan
-        self._kind = kind
-        self._name = url_env
-        self._url = environ.get(url_env, "").strip()
+        self._kind = notify.kind
+        self._url = environ.get(notify.url_env, "").strip()
         self._say = say
         self._report = report
         self._patience = patience or Patience()
         self._queue: queue.Queue[_Message | None] = queue.Queue(WAITING)
         self._thread: threading.Thread | None = None
-        self._wrong = _wrong(self._url, url_env)
+        self._wrong = _wrong(self._url, notify.url_env)
         self._told_wrong = False
         self._last: tuple[Record, State] | None = None
 
@@ -92,7 +91,7 @@ class Webhook:
     def detail(self, cluster: str, text: str) -> None:
         """Details are not for a channel."""
 
-    def close(self) -> None:
+    def close(self, *, hurry: bool = False) -> None:
         """Wait a few seconds for what is not through yet."""
         self._end()
         thread = self._thread
@@ -100,8 +99,8 @@ class Webhook:
             return
         self._thread = None
         self._put(None)
-        thread.join(self._patience.at_end)
-        if thread.is_alive():
+        thread.join(HURRY_SECONDS if hurry else self._patience.at_end)
+        if thread.is_alive() and not hurry:
             self._tell(f"no answer within {self._patience.at_end:.0f} s to the last message")
 
     def _begin(self, record: Record, state: State) -> None:

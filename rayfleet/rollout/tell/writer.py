@@ -6,6 +6,9 @@ import queue
 import threading
 from collections.abc import Callable
 
+HURRY_SECONDS = 0.5
+"""How long a reader is waited for when the process is about to be ended."""
+
 
 class Writer:
     """Gives lines to ``write`` in their order, from its own daemon thread.
