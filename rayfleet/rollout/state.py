@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from rayfleet.rollout.model import Direction, Output, Owed, Step
+from rayfleet.rollout.model import TOUCHING, Direction, Output, Owed, Step
 
 
 class Outcome(StrEnum):
@@ -27,8 +27,14 @@ class Outcome(StrEnum):
     SKIPPED = "skipped"
 
 
+GOOD = frozenset({Outcome.DONE, Outcome.WITHOUT_JOBS})
+FAILURES = frozenset({Outcome.FAILED, Outcome.UNTOUCHED, Outcome.LOCKED})
+BAD = FAILURES | {Outcome.INCONCLUSIVE}
+
+
 class Result(StrEnum):
-    """How a whole rollout has ended."""
+    """How a whole rollout has ended. ABORTED is also one of which a cluster was taken back
+    because an operator asked for it, if none has failed."""
 
     DONE = "done"
     WITHOUT_JOBS = "done, jobs were not restored"
@@ -42,8 +48,13 @@ class Way:
 
     ``outputs`` are of the steps that are done; ``step`` is the one at hand, or the one that
     failed; ``notes`` are its own, in order. ``tries`` counts how often the step at hand was begun.
-    ``error`` is the ``data`` of its FAILED record. ``outcome`` is None while it goes on.
-    ``times`` has (step, begun, ended) of every try, ``ended`` None while it runs.
+    ``error`` is the ``data`` of its FAILED record, or why it was locked or left out. ``outcome``
+    is None while it goes on. ``times`` has (step, begun, ended) of every try, ``ended`` None while
+    it runs, and for one that was killed. ``begun`` is None while the way is only asked for.
+
+    ``again``: an operator wants it tried again, and that has not begun. ``left_out``: an operator
+    skipped it while it went on, so that it is SKIPPED should it fail. ``locked`` counts how often
+    it was found locked.
     """
 
     outputs: Mapping[Step, Output] = field(default_factory=dict)
@@ -56,12 +67,20 @@ class Way:
     ended: datetime | None = None
     times: tuple[tuple[Step, datetime, datetime | None], ...] = ()
     owed: tuple[Owed, ...] = ()
+    again: bool = False
+    left_out: bool = False
+    locked: int = 0
+
+    @property
+    def touched(self) -> bool:
+        """Whether a step was begun that changes the cluster."""
+        return any(step in TOUCHING for step, _, _ in self.times)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterState:
-    """One cluster: its way forward, its way back (None: it never began), whether its lock is
-    held by the rollout."""
+    """One cluster: its way forward, its way back (None: it never began and nobody asked for it),
+    whether its lock is held by the rollout."""
 
     forward: Way | None = None
     back: Way | None = None
@@ -76,14 +95,16 @@ class ClusterState:
 class State:
     """The whole rollout. ``clusters`` has every target. ``baked`` are numbers of waves (from 0).
 
-    ``baking`` maps a wave to the end of its bake in seconds since 1970. ``requests`` are those
-    that have not been answered by a PAUSED or FINISHED record yet.
+    ``baking`` maps a wave whose bake goes on to its end in seconds since 1970 (0: promoted).
+    ``pause_wanted`` says who asked for a pause that has not come yet. ``aborted``: no further
+    cluster is begun. ``paused`` is why the last run ended, until the next begins. ``full``: no
+    more bakes.
     """
 
     clusters: Mapping[str, ClusterState]
     baked: frozenset[int] = frozenset()
     baking: Mapping[int, float] = field(default_factory=dict)
-    pause_wanted: bool = False
+    pause_wanted: str = ""
     aborted: bool = False
     paused: str = ""
     result: Result | None = None
