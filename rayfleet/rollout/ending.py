@@ -8,9 +8,8 @@ from rayfleet.errors import Declined, Locked, PartialFailure, RayfleetError, Unr
 from rayfleet.job.restore.report import NotRestored
 from rayfleet.rollout.model import Plan, Step
 from rayfleet.rollout.signals import Interrupted
-from rayfleet.rollout.state import ClusterState, Outcome, Result, State
+from rayfleet.rollout.state import FAILURES, GOOD, ClusterState, Outcome, Result, State
 
-FAILURES = frozenset((Outcome.FAILED, Outcome.UNTOUCHED, Outcome.LOCKED))
 SHOWN = 12  # clusters in a message
 
 
@@ -143,8 +142,7 @@ def _outcomes(cluster: ClusterState) -> set[Outcome | None]:
 
 def _standing(state: State) -> list[str]:
     """One line each: who is done, who was never begun."""
-    well = {Outcome.DONE, Outcome.WITHOUT_JOBS}
-    done = [name for name, each in state.clusters.items() if _went(each) in well]
+    done = [name for name, each in state.clusters.items() if _went(each) in GOOD]
     never = [name for name, each in state.clusters.items() if each.forward is None]
     lines = [f"done: {_names(done)}"] if done else []
     return [*lines, f"not touched: {_names(never)}"] if never else lines

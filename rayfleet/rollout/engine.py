@@ -14,14 +14,15 @@ from collections.abc import Callable
 from rayfleet.errors import PrerequisiteMissing, RayfleetError
 from rayfleet.rollout.bake import Watch
 from rayfleet.rollout.fold import apply, begin
-from rayfleet.rollout.journal.records import Kind
+from rayfleet.rollout.journal.records import Kind, Record
 from rayfleet.rollout.journal.store import Rollout, myself
 from rayfleet.rollout.machine import Decision, decide
 from rayfleet.rollout.model import Direction, Output, Step
 from rayfleet.rollout.performer import Audience, Performer
+from rayfleet.rollout.requests import Verb
 from rayfleet.rollout.runner import ClusterRun, JournalRefused, through
 from rayfleet.rollout.signals import listening
-from rayfleet.rollout.state import Outcome, State
+from rayfleet.rollout.state import GOOD, Outcome, State
 
 POLL_SECONDS = 0.5
 """How often the journal is looked at for what other terminals ask."""
@@ -126,15 +127,31 @@ class Engine:
                 return False
             elif decision.result is not None:
                 self._give_free()
-                self._write(Kind.FINISHED, data={"result": decision.result.value})
-                return True
+                if self._close(Kind.FINISHED, {"result": decision.result.value}):
+                    return True
             elif decision.pause:
-                self._write(Kind.PAUSED, data={"reason": decision.pause})
-                return True
+                if self._close(Kind.PAUSED, {"reason": decision.pause}):
+                    return True
             elif decision.wait_until is None and not self._watches:
                 raise RuntimeError("nothing to do, and nothing to wait for")
             else:
                 return False
+
+    def _close(self, kind: Kind, data: Output) -> bool:
+        """Write the end of the run. False when it goes on after all, because somebody has asked
+        for something right before: that is asked for again, now that it can be heard."""
+        end = self._append(kind, data=data)
+        missed = [
+            record.data
+            for record in self._catch_up()
+            if record.number < end.number and record.data.get("verb") != Verb.PAUSE
+        ]
+        for request in missed:
+            self._write(Kind.REQUEST, data=request)
+        if not missed or self._state.result is not None:
+            return True
+        self._write(Kind.BEGUN, data=myself(self._operator))
+        return False
 
     def _decision(self) -> Decision:
         decision = decide(self._plan, self._state, now=self._clock(), in_flight=self._flying)
@@ -147,7 +164,7 @@ class Engine:
         while True:
             left = 0.0 if self._deadline is None else self._deadline - self._clock()
             ended = self._drained(min(self._poll, left) if left > 0 else self._poll)
-            asked = self._catch_up()
+            asked = bool(self._catch_up())
             if self._asked and not self._asked_told and not self._ending():
                 self._asked_told = True
                 self._write(Kind.REQUEST, data={"verb": "pause", "clusters": [], "by": self._asked})
@@ -177,13 +194,14 @@ class Engine:
         self._refused = self._refused or run.refused
         self._defect = self._defect or run.defect
 
-    def _catch_up(self) -> bool:
-        """Take in what was written; True when a request is among it."""
-        asked = False
+    def _catch_up(self) -> list[Record]:
+        """Take in what was written; the requests that are among it."""
+        asked: list[Record] = []
         for record in self._rollout.journal.fresh():
             self._state = apply(self._plan, self._state, record)
             self._audience.hear(record, self._state)
-            asked = asked or record.kind is Kind.REQUEST
+            if record.kind is Kind.REQUEST:
+                asked.append(record)
         if asked:
             self._give_free()
         return asked
@@ -216,7 +234,7 @@ class Engine:
     def _may_end(self, wave: int) -> bool:
         """A bake that was not promoted ends when everybody has been found well."""
         watch = self._watches.get(wave)
-        promoted = self._state.full or self._clock() < self._state.baking.get(wave, 0.0)
+        promoted = self._state.full or not self._state.baking.get(wave)
         return promoted or watch is None or watch.settled()
 
     def _look_after_bakes(self) -> None:
@@ -238,13 +256,12 @@ class Engine:
 
     def _well(self, wave: int) -> list[str]:
         """The clusters of ``wave`` that were changed and are well."""
-        well = {Outcome.DONE, Outcome.WITHOUT_JOBS}
         return [
             name
             for name in self._plan.waves[wave].clusters
             if (state := self._state.clusters[name]).back is None
             and state.forward is not None
-            and state.forward.outcome in well
+            and state.forward.outcome in GOOD
         ]
 
     def _fail_while_baking(self, cluster: str, trouble: str) -> None:
@@ -285,11 +302,13 @@ class Engine:
         direction: Direction = Direction.FORWARD,
         step: Step | None = None,
         data: Output | None = None,
-    ) -> None:
+    ) -> Record:
         if self._closed:
             raise JournalRefused(RuntimeError("the run has ended"))
         try:
-            self._rollout.append(kind, cluster=cluster, direction=direction, step=step, data=data)
+            return self._rollout.append(
+                kind, cluster=cluster, direction=direction, step=step, data=data
+            )
         except RayfleetError as error:
             raise JournalRefused(error) from error
 

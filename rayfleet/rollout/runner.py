@@ -9,11 +9,9 @@ from rayfleet.errors import Locked, RayfleetError
 from rayfleet.rollout.journal.records import Kind
 from rayfleet.rollout.model import TOUCHING, Direction, Output, Plan, Step, steps_of
 from rayfleet.rollout.performer import Inconclusive, LeftAlone, Performer, Task
-from rayfleet.rollout.state import ClusterState, Outcome, Way
+from rayfleet.rollout.state import GOOD, ClusterState, Outcome, Way
 
-THROUGH = frozenset(
-    (Outcome.DONE, Outcome.WITHOUT_JOBS, Outcome.UNTOUCHED, Outcome.LOCKED, Outcome.SKIPPED)
-)
+THROUGH = GOOD | {Outcome.UNTOUCHED, Outcome.LOCKED, Outcome.SKIPPED}
 """After these a cluster needs nothing of its rollout any more. One that failed does: its jobs
 may be in the vault."""
 
@@ -69,7 +67,7 @@ class ClusterRun:
         self._performer = performer
         self._append = write
         self._narrate = narrate
-        self._touched = direction is Direction.BACK or touched(self._way)
+        self._touched = direction is Direction.BACK or self._way.touched
 
     def run(self) -> None:
         """Do what is not done yet, until the cluster has ended in this direction. Never raises."""
@@ -192,12 +190,6 @@ class ClusterRun:
         except JournalRefused as error:
             self.refused = error.error
             raise
-
-
-def touched(way: Way) -> bool:
-    """Whether anything of the cluster was or may have been changed on ``way``."""
-    begun = {step for step, _, _ in way.times} | set(way.outputs)
-    return bool(begun & TOUCHING)
 
 
 def through(state: ClusterState) -> bool:
