@@ -1,0 +1,226 @@
+"""Quiet a cluster before its stop: jobs are asked to end, and every ending is accounted for.
+
+Three endings look alike and are not: a job that we stopped comes back, one that ended by itself
+never does, and one that its cluster dropped (a worker was preempted) comes back. What we ask is
+noted before, so that another process can still tell them apart.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from rayfleet.errors import RayfleetError, ToolFailed, Unreachable
+from rayfleet.job.dashboard import Unauthorized
+from rayfleet.job.model import LOST_WITH_HEAD, Job, JobKind, JobStatus, UnknownJob
+from rayfleet.job.preserve import require_complete
+from rayfleet.job.snapshot.merge import without
+from rayfleet.job.vault.model import Backup
+from rayfleet.rollout.model import Output, Owed, Step
+from rayfleet.rollout.steps.site import Site, owed_document, owed_of
+
+LATE_ROUNDS = 3
+"""How often jobs that came meanwhile are saved and asked too; some always come."""
+
+STOP_SECONDS = 45.0
+"""How long jobs may take to end. Our heads send SIGKILL 30 s after SIGTERM
+(RAY_JOB_STOP_WAIT_TIME_S of the templates); what goes on dies with the head and is owed."""
+
+INTERVAL = 0.25
+PATIENCE = 20.0  # seconds until a head that stopped answering counts as gone
+
+
+def quiesce(site: Site) -> Output:
+    """Ask the jobs to end, newest first; tell which of them are owed.
+
+    A head that dies now changes nothing: all is saved, and what was not seen to have ended is
+    owed.
+
+    Raises:
+        IncompleteBackup: a job that came meanwhile could not be saved.
+        Locked: a rollout of another machine has the cluster.
+    """
+    earlier = owed_of(site.output(Step.SNAPSHOT))
+    pinned = str(site.output(Step.SNAPSHOT).get("backup", ""))
+    if not pinned:
+        return {"owed": owed_document(earlier), "ended": {}, "late": 0, "unstopped": []}
+    work = _Quiesce(site, site.preserver.vault.load(pinned))
+    work.recall(site.task.notes)
+    # Of a head that was in trouble before, one look at its store is all that can be hoped for.
+    problem = work.account("") if "trouble" in site.output(Step.PREFLIGHT) else work.run()
+    if problem:
+        site.narrate(f"{problem}; all jobs are saved, going on")
+    # On the way back there are older debts too; what is in the newer backup is paid from that.
+    result = work.result(tuple(one for one in earlier if one.backup != pinned))
+    return {**result, "problem": problem} if problem else result
+
+
+@dataclass
+class _Quiesce:
+    """One cluster while it gets quiet.
+
+    ``rows`` are the jobs as they were last seen, by id. ``asked`` are those that we may have
+    asked to end, in an earlier process too, ``sent`` those that this process has asked.
+    """
+
+    site: Site
+    backup: Backup
+    asked: set[str] = field(default_factory=set)
+    sent: set[str] = field(default_factory=set)
+    rows: Mapping[str, Job] = field(default_factory=dict)
+    late: int = 0
+
+    def recall(self, notes: Sequence[Output]) -> None:
+        """Go on where an earlier process was killed."""
+        for note in notes:
+            if "backup" in note:
+                self.backup = self.site.preserver.vault.load(str(note["backup"]))
+                self._take_in(_names(note, "came"))
+            self.asked |= _names(note, "asked")
+
+    def run(self) -> str:
+        """All rounds; returns why the head was given up, empty when it answered to the end."""
+        since = None
+        while True:
+            try:
+                self._rounds()
+                return ""
+            except Unauthorized:
+                raise
+            except (Unreachable, ToolFailed) as error:
+                since = since or time.monotonic()
+                if self._is_gone() or time.monotonic() - since > PATIENCE:
+                    return self.account(error.what)
+                time.sleep(1.0)
+
+    def result(self, older: tuple[Owed, ...]) -> dict[str, object]:
+        """What is owed after all; what ended by itself is taken out of the backup as well."""
+        ended = {
+            job.submission_id: row.status
+            for job in self.backup.restorable
+            if (row := self.rows.get(job.submission_id)) is not None and self._by_itself(row)
+        }
+        if ended:
+            draft = without(self.backup, ended, datetime.now(UTC))
+            self.backup = self.site.preserver.vault.save(draft)
+        names = tuple(job.submission_id for job in self.backup.restorable)
+        stopped = tuple(name for name in names if name in self.asked)
+        alive = [name for name in names if name in self.rows and not self.rows[name].ended]
+        owed = (*older, Owed(backup=self.backup.id, jobs=names, stopped=stopped))
+        return {
+            "owed": owed_document(owed),
+            "ended": {name: status.value for name, status in ended.items()},
+            "late": self.late,
+            "unstopped": alive,
+        }
+
+    def _rounds(self) -> None:
+        self.site.mark()
+        for left in range(LATE_ROUNDS, -1, -1):
+            self._look()
+            came = self._came()
+            if came:
+                self._save(came)
+            asking = [row for row in self._running() if row.name not in self.sent]
+            if not left or not (asking or came):
+                return
+            self._ask(asking)
+            self._await()
+
+    def _look(self) -> None:
+        with self.site.preserver.jobs(self.site.cluster) as client:
+            self.rows = {
+                row.submission_id: row
+                for row in client.list()
+                if row.kind is JobKind.SUBMISSION and row.submission_id
+            }
+
+    def _came(self) -> list[str]:
+        """Jobs that have not ended and that the backup does not have in this life."""
+        known = {(job.submission_id, job.started) for job in self.backup.jobs}
+        rule = self.site.preserver.infrastructure
+        return [
+            name
+            for name, row in self.rows.items()
+            if not row.ended and (name, row.started) not in known and not rule(name, row.metadata)
+        ]
+
+    def _save(self, came: list[str]) -> None:
+        self.site.narrate(f"{len(came)} more came meanwhile")
+        preserver = self.site.preserver
+        backup = preserver.backup(self.site.cluster, onto=self.backup, stopped=self.asked)
+        require_complete(backup)
+        self.backup = backup
+        self.site.note({"backup": backup.id, "came": came})
+        self._take_in(set(came))
+
+    def _take_in(self, came: set[str]) -> None:
+        self.late += len(came)
+        # A new job under an old id has not been asked.
+        self.asked -= came
+        self.sent -= came
+
+    def _running(self) -> list[Job]:
+        """The saved jobs that run, newest first, without those of the infrastructure."""
+        found = (self.rows.get(job.submission_id) for job in reversed(self.backup.restorable))
+        return [row for row in found if row is not None and row.status is JobStatus.RUNNING]
+
+    def _ask(self, rows: list[Job]) -> None:
+        if not rows:
+            return
+        self.site.narrate(f"asking {len(rows)} jobs to end")
+        names = [row.name for row in rows]
+        self.site.note({"asked": names})
+        self.asked |= set(names)
+        with self.site.preserver.jobs(self.site.cluster) as client:
+            for name in names:
+                with suppress(UnknownJob):
+                    client.stop(name)
+                self.sent.add(name)
+
+    def _await(self) -> None:
+        """Until none of the jobs that were asked runs, or time is up."""
+        deadline = time.monotonic() + STOP_SECONDS
+        while True:
+            self._look()
+            running = any(row.name in self.sent for row in self._running())
+            if not running or time.monotonic() >= deadline:
+                return
+            time.sleep(INTERVAL)
+
+    def _by_itself(self, row: Job) -> bool:
+        if not row.ended or (row.status is JobStatus.STOPPED and row.name in self.asked):
+            return False
+        return not (row.status is JobStatus.FAILED and row.error_type in LOST_WITH_HEAD)
+
+    def _is_gone(self) -> bool:
+        """Whether the cloud says that the head is no more."""
+        known = str(self.site.output(Step.PREFLIGHT).get("head", ""))
+        try:
+            return self.site.machines.nodes.head() != known
+        except Unreachable:
+            return False
+
+    def account(self, problem: str) -> str:
+        """Look once more where the dashboard does not answer: Ray's own store still may.
+
+        Returns what is wrong, in one line.
+        """
+        if self._is_gone():
+            return "the head is gone"
+        preserver = self.site.preserver
+        try:
+            backup = preserver.backup(self.site.cluster, onto=self.backup, stopped=self.asked)
+            require_complete(backup)
+        except RayfleetError as error:
+            return problem or error.what
+        self.backup, self.rows = backup, {}
+        return problem or "it was not healthy before"
+
+
+def _names(note: Output, key: str) -> set[str]:
+    value = note.get(key, [])
+    return {str(name) for name in value} if isinstance(value, list) else set()

@@ -1,0 +1,106 @@
+"""Before the stop: save the jobs, and prove that they are saved."""
+
+from __future__ import annotations
+
+from rayfleet.errors import RayfleetError, ToolFailed, Unreachable
+from rayfleet.job.dashboard import Unauthorized
+from rayfleet.job.preserve import require_complete
+from rayfleet.job.vault.choice import default_backup
+from rayfleet.job.vault.model import Backup
+from rayfleet.job.vault.store import DamagedVault
+from rayfleet.rollout.model import Output, Owed, Step
+from rayfleet.rollout.steps.site import Site, owed_document, owed_of
+
+
+def snapshot(site: Site) -> Output:
+    """Save every job that has not ended.
+
+    A head that is to be repaired and tells nothing is taken for lost with the jobs of the latest
+    complete backup. On the way back it may be our own broken start: what the way forward took is
+    owed whether it answers or not.
+
+    Raises:
+        IncompleteBackup: a job could not be given back exactly.
+        Unreachable: the head does not answer, or died on the way.
+        NoBackup, Ambiguous: it is to be repaired, and no backup is certain to have its jobs.
+    """
+    try:
+        backup = _taken(site)
+    except Unauthorized:
+        raise
+    except (Unreachable, ToolFailed) as error:
+        if site.back:
+            return _nothing_new(site, error)
+        if "trouble" not in site.output(Step.PREFLIGHT):
+            raise
+        site.narrate("the head tells no jobs; taking the latest complete backup")
+        backup = default_backup(site.preserver.vault, site.cluster.name, site.narrate)
+    owed = (*_unpaid(site, backup), Owed(backup=backup.id, jobs=_names(backup)))
+    return {
+        "backup": backup.id,
+        "jobs": list(_names(backup)),
+        "owed": owed_document(owed),
+        "unpreservable": [
+            " ".join(part for part in (lost.kind.value, lost.name, lost.detail) if part)
+            for lost in backup.unrestorable
+        ],
+    }
+
+
+def verify(site: Site) -> Output:
+    """Read the backups of all that is owed again, and every byte of their packages.
+
+    Raises:
+        DamagedVault: the vault does not hold what it took.
+    """
+    vault, packages, size = site.preserver.vault, 0, 0
+    for owed in owed_of(site.output(Step.SNAPSHOT)):
+        backup = vault.load(owed.backup)
+        if problems := vault.problems(backup):
+            raise DamagedVault(
+                f"the backup {backup.id} of {site.cluster.name} is damaged",
+                why="; ".join(problems),
+                next_step=f"check the disk, then: invoke jobs.backup --cluster {backup.cluster}",
+            )
+        packages += len(backup.packages)
+        size += sum(package.size for package in backup.packages)
+    return {"packages": packages, "bytes": size}
+
+
+def _taken(site: Site) -> Backup:
+    site.mark()
+    backup = site.preserver.backup(site.cluster)
+    owed = {name for one in site.task.owed for name in one.jobs}
+    doubtful = [line for line in backup.missing if line.partition(":")[0] not in owed]
+    # What the way forward could not give back whole is in its own backup.
+    if doubtful or not site.back:
+        require_complete(backup)
+    return backup
+
+
+def _nothing_new(site: Site, error: RayfleetError) -> Output:
+    problem = f"{error.what}: {error.why}" if error.why else error.what
+    site.narrate(f"no jobs saved on the way back: {problem}")
+    return {
+        "backup": "",
+        "jobs": [],
+        "owed": owed_document(site.task.owed),
+        "unpreservable": [],
+        "problem": " ".join(problem.split())[:300],
+    }
+
+
+def _unpaid(site: Site, backup: Backup) -> tuple[Owed, ...]:
+    """What the way forward has taken and not given back: neither there now, nor ended since."""
+    there = {job.submission_id for job in backup.restorable}
+    found = []
+    for owed in site.task.owed:
+        base = site.preserver.vault.load(owed.backup)
+        ended = site.preserver.vault.endings_after(base, stopped=owed.stopped)
+        jobs = tuple(name for name in owed.jobs if name not in there | ended.keys())
+        found.append(Owed(backup=owed.backup, jobs=jobs, stopped=owed.stopped))
+    return tuple(found)
+
+
+def _names(backup: Backup) -> tuple[str, ...]:
+    return tuple(job.submission_id for job in backup.restorable)
