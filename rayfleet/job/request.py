@@ -55,7 +55,7 @@ class Order:
             needs=self.needs,
             metadata={
                 **self.metadata,
-                "owner": f"{user}@{socket.gethostname()}",
+                "owner": operator(),
                 "commit": commit_of((self.working_dir or Path.cwd()).resolve()),
                 "command": recorded_command(self.argv, secrets_of(self.env_vars)),
             },
@@ -155,6 +155,11 @@ def recorded_command(argv: Sequence[str], secrets: Sequence[str] = ()) -> str:
 def _masked(pair: str) -> str:
     key, equals, _ = pair.partition("=")
     return f"{key}={MASK}" if equals else key
+
+
+def operator() -> str:
+    """Who runs this: ``user@host``."""
+    return f"{_user()}@{socket.gethostname()}"
 
 
 def _user() -> str:

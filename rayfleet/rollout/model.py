@@ -77,8 +77,9 @@ class Target:
     kept in the rollout's folder, so that it can be rolled back. ``workers`` counts live workers
     by node type. ``trouble`` says why the head is not healthy, empty when it is.
     ``jobs_problem`` says why the jobs could not be listed, which is not "no jobs".
-    ``unpreservable`` has one line per driver, detached actor or Serve application. ``estimate``
-    is in seconds, None when nothing is known.
+    ``unpreservable`` has one line per driver, detached actor or Serve application.
+    ``image_problem`` says why the region's registry could not give the wanted image when the
+    plan was made. ``estimate`` is in seconds, None when nothing is known.
     """
 
     cluster: str
@@ -101,6 +102,7 @@ class Target:
     jobs: tuple[PlannedJob, ...] = ()
     jobs_problem: str = ""
     unpreservable: tuple[str, ...] = ()
+    image_problem: str = ""
     estimate: float | None = None
 
 

@@ -2,36 +2,42 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from rayfleet.cluster.lifecycle import Lifecycle
 from rayfleet.console import Console
 from rayfleet.errors import RayfleetError
 from rayfleet.fleet.model import Cluster, Fleet
 from rayfleet.project import Project
-from rayfleet.rollout.restart import Action, Target, carry_out, confirm, plan, show
+from rayfleet.rollout.model import Change, Plan
+from rayfleet.rollout.plan.document import plan_data
+from rayfleet.rollout.plan.options import Options, command_line
+from rayfleet.rollout.plan.show import plan_lines
+from rayfleet.rollout.restart import Restart, plan_restart, run_restart
 
 if TYPE_CHECKING:
     from rayfleet.image.pipeline import Pipeline
 
+FRESH = "it is not running"
+TO_BE_BUILT = "the image that is built"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseOptions:
-    """How a release is run. ``family`` is the image; ``parallel`` clusters change at once."""
+    """How a release is run. ``family`` is the image, ``rollout`` how the clusters change."""
 
     family: str = "cluster"
     allow_dirty: bool = False
     yes: bool = False
-    parallel: int = 2
+    rollout: Options = field(default_factory=Options)
 
     def command(self) -> str:
-        """The command line that does the same again."""
-        words = ["invoke release"]
+        """The command line that does the same again, without ``--yes``."""
+        words = ["--image", self.family] if self.family != "cluster" else []
         words += ["--allow-dirty"] if self.allow_dirty else []
-        words += ["--yes"] if self.yes else []
-        return " ".join(words)
+        return command_line("release", [*words, *self.rollout.flags()])
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,14 @@ class Release:
     options: ReleaseOptions
 
     def execute(self, *, dry_run: bool, as_json: bool) -> None:
-        """Print the plan, or carry it out and print what came of it."""
+        """Print the plan, or carry it out and print what came of it.
+
+        Raises:
+            UsageError: a flag of the rollout makes no sense; nothing was built.
+            RayfleetError: the first failure, with the next command.
+        """
+        self.options.rollout.settings(self.fleet.rollout)
+        self.options.rollout.wave_sizes(self.fleet.rollout)
         if dry_run:
             self.show_plan(as_json=as_json)
             return
@@ -60,19 +73,20 @@ class Release:
         """Print what a release would do now; changes nothing.
 
         Whether a cluster restarts depends on the digest that the build will have, so each
-        one is shown with what it runs now and with the jobs that a restart would kill.
+        one is shown as it would be with another digest.
         """
         from rayfleet.registry.cleanup import set_cleanup_policies
 
         build = self._pipeline().plan()
         policies = set_cleanup_policies(self.fleet, console=self.console, regions=(), dry_run=True)
-        targets = self._targets_if_changed()
+        plan = self._plan_if_changed()
         if as_json:
             self.console.json(
                 {
                     "image": build.as_json(),
                     "cleanup": policies.as_data(),
-                    "clusters": [_target_json(target) for target in targets],
+                    "clusters": [_target_json(plan, name) for name in self._names()],
+                    "rollout": plan_data(plan) if plan is not None else None,
                 }
             )
             return
@@ -82,12 +96,17 @@ class Release:
         self.console.say("3. cleanup policies")
         policies.show(self.console, as_json=False)
         self.console.say("4. clusters, if the image or their config changed")
-        show(targets, self.console)
+        for line in plan_lines(plan) if plan is not None else ():
+            self.console.data(line)
+        for name in self._names():
+            if plan is None or name not in plan.targets:
+                self.console.data(f"start {name}: {FRESH}")
 
     def run(self) -> dict[str, object]:
         """Do it; stop at the first failure and say what to run next.
 
-        Returns a summary: the digest, the action per cluster, the seconds of each phase.
+        Returns a summary: the digest, the action per cluster, the id of the rollout (empty when
+        no cluster was outdated), the seconds of each phase.
 
         Raises:
             RayfleetError: the first failure, with the next command.
@@ -98,13 +117,16 @@ class Release:
             self._step("invoke update-configs", self._configs)
         with self.console.phase("cleanup policies"):
             self._step("invoke registry.cleanup", self._cleanup)
-        with self.console.phase("clusters"):
-            targets = self._clusters_onto_target()
+        # No phase around it: a rollout has a moving table of its own.
+        begun = time.monotonic()
+        plan = run_restart(self.project, self.fleet, self.console, self._wish(self._clusters()))
+        self.console.phases.append(("clusters", time.monotonic() - begun))
         return {
             "digest": published.digest,
             "tag": published.tag,
             "pinned": published.pinned,
-            "clusters": {target.cluster.name: str(target.action) for target in targets},
+            "clusters": {name: _action(plan, name) for name in self._names()},
+            "rollout": plan.id if plan.targets else "",
             "seconds": dict(self.console.phase_times()),
         }
 
@@ -139,24 +161,24 @@ class Release:
         report = set_cleanup_policies(self.fleet, console=self.console, regions=(), dry_run=False)
         report.raise_failures()
 
-    def _clusters_onto_target(self) -> Sequence[Target]:
-        life = Lifecycle(self.project, self.fleet, self.console)
-        # "Nothing" asks for what brings each one onto its pin: start, restart, or nothing.
-        targets = plan(life, self._clusters(), Action.NOTHING)
-        command = self.options.command()
-        confirm(targets, self.console, yes=self.options.yes, command=command)
-        carry_out(life, targets, parallel=self.options.parallel, command=command)
-        return targets
+    def _names(self) -> list[str]:
+        return [cluster.name for cluster in self._clusters()]
 
-    def _targets_if_changed(self) -> Sequence[Target]:
-        life = Lifecycle(self.project, self.fleet, self.console)
-        rendered = [c for c in self._clusters() if self.fleet.config_path(c).is_file()]
-        known = {target.cluster.name: target for target in plan(life, rendered, Action.RESTART)}
-        fresh = "it is not running"
-        return [
-            known.get(c.name) or Target(cluster=c, action=Action.START, why=fresh)
-            for c in self._clusters()
-        ]
+    def _wish(self, clusters: Sequence[Cluster]) -> Restart:
+        return Restart(
+            clusters=clusters,
+            options=replace(self.options.rollout, only_outdated=True),
+            command=self.options.command(),
+            yes=self.options.yes,
+        )
+
+    def _plan_if_changed(self) -> Plan | None:
+        """The plan for the clusters that have a config, None when there is none of them."""
+        known = [c for c in self._clusters() if self.fleet.config_path(c).is_file()]
+        if not known:
+            return None
+        wish = self._wish(known)
+        return plan_restart(self.project, self.fleet, self.console, wish, image=TO_BE_BUILT).plan
 
     def _step(self, command: str, work: Callable[[], object]) -> None:
         """Do one step; a failure that names no next command gets the step's own."""
@@ -169,14 +191,20 @@ class Release:
             raise
 
 
-def _target_json(target: Target) -> dict[str, object]:
+def _action(plan: Plan, name: str) -> str:
+    target = plan.targets.get(name)
+    return target.change.value if target is not None else "nothing"
+
+
+def _target_json(plan: Plan | None, name: str) -> dict[str, object]:
+    target = plan.targets.get(name) if plan is not None else None
     return {
-        "cluster": target.cluster.name,
-        "action_if_changed": str(target.action),
-        "why": target.why,
+        "cluster": name,
+        "action_if_changed": (target.change if target else Change.START).value,
+        "why": target.why if target else FRESH,
         "running_jobs": [
-            {"id": job.name, "owner": job.metadata.get("owner", ""), "entrypoint": job.entrypoint}
-            for job in target.jobs
+            {"id": job.id, "owner": job.owner, "entrypoint": job.entrypoint}
+            for job in (target.jobs if target else ())
         ],
-        "jobs_problem": target.jobs_problem,
+        "jobs_problem": target.jobs_problem if target else "",
     }

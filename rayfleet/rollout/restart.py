@@ -1,242 +1,128 @@
-"""Change several clusters: the plan as plain data, and carrying it out.
-
-Staging, canaries and jobs that survive are for a later release; what holds already: one
-cluster before many, nothing is started after a failure, no running job is killed unsaid.
-"""
+"""``invoke restart``: plan a rollout, show it, ask, and drive it to its end."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+import time
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from enum import StrEnum
-from functools import partial
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
 
-from rayfleet.cluster.fanout import fan_out
-from rayfleet.cluster.health import Observed
-from rayfleet.cluster.lifecycle import Lifecycle, brief
+from rayfleet.cluster.lease import lease_of
+from rayfleet.cluster.lifecycle import Lifecycle
 from rayfleet.console import Console
-from rayfleet.errors import PartialFailure, RayfleetError
-from rayfleet.fleet.model import Cluster
-from rayfleet.job.redaction import redacted
-from rayfleet.rollout.order import batches
+from rayfleet.errors import Locked, RayfleetError
+from rayfleet.fleet.model import Cluster, Fleet
+from rayfleet.job.request import operator
+from rayfleet.project import Project
+from rayfleet.rollout.drive import drive
+from rayfleet.rollout.journal.store import Rollouts, new_id
+from rayfleet.rollout.model import Plan
+from rayfleet.rollout.plan.estimate import Sample, samples
+from rayfleet.rollout.plan.options import Options
+from rayfleet.rollout.plan.planner import Draft, Heading, estimated, make_plan
+from rayfleet.rollout.plan.show import plan_lines, question, show_plan
+from rayfleet.rollout.state import Result, State
+from rayfleet.rollout.tell.events import summary_document
 
-if TYPE_CHECKING:
-    from rayfleet.job.model import Job
-
-ASK_TIMEOUT = 60.0  # seconds to look at one cluster
-CHANGE_TIMEOUT = 3600.0  # seconds to change one cluster, its gates included
-LOOK_LIMIT = 8  # clusters looked at at once
-
-
-class Action(StrEnum):
-    """What is done with a cluster."""
-
-    NOTHING = "nothing"
-    START = "start"
-    STOP = "stop"
-    RESTART = "restart"
+LEARN_FROM = 30
+"""How many earlier rollouts an estimate looks at, the newest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """One cluster in a plan. ``jobs`` are those that the change kills; ``jobs_problem`` says
-    why they could not be listed (which is not the same as "no jobs")."""
+class Restart:
+    """What an operator asked for. ``command`` is the command line that asks for it again."""
 
-    cluster: Cluster
-    action: Action
-    why: str
-    jobs: tuple[Job, ...] = ()
-    jobs_problem: str = ""
-
-    @property
-    def kills(self) -> bool:
-        """Whether jobs die by it, as far as can be known."""
-        return bool(self.jobs or self.jobs_problem)
+    clusters: Sequence[Cluster]
+    options: Options
+    command: str
+    dry_run: bool = False
+    yes: bool = False
+    as_json: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """How the change of one cluster ended. ``error`` is None when it went well."""
+def run_restart(project: Project, fleet: Fleet, console: Console, wish: Restart) -> Plan:
+    """Plan, show, ask, and carry it out to its end or pause; returns the plan, whose targets
+    are none when there was nothing to do.
 
-    cluster: str
-    action: Action
-    error: RayfleetError | None = None
-
-
-def run(
-    life: Lifecycle,
-    clusters: Sequence[Cluster],
-    wanted: Action,
-    *,
-    dry_run: bool,
-    yes: bool,
-    parallel: int,
-) -> None:
-    """Plan ``wanted`` for ``clusters``, show it, ask if jobs would die, carry it out.
+    A dry run changes nothing and makes no file. With ``as_json`` stdout has one JSON document
+    for a dry run, else a line of JSON per event.
 
     Raises:
-        UsageError: a cluster has no generated config.
-        Declined: jobs would die and nobody said yes.
-        PartialFailure: a cluster failed; nothing was started after it.
+        UsageError: a flag makes no sense, or a cluster has no generated config.
+        Declined: nobody said yes.
+        Locked: another rollout holds one of the clusters.
+        RayfleetError: how the rollout ended, with its exit code and the next command.
     """
-    names = " ".join(f"--cluster {cluster.name}" for cluster in clusters)
-    command = f"invoke {wanted} {names}"
-    targets = plan(life, clusters, wanted)
-    if dry_run:
-        show(targets, life.console)
-        return
-    confirm(targets, life.console, yes=yes, command=command)
-    what = clusters[0].name if len(clusters) == 1 else f"{len(clusters)} clusters"
-    with life.console.phase(f"{wanted} {what}"):
-        carry_out(life, targets, parallel=parallel, command=command)
+    draft = plan_restart(project, fleet, console, wish)
+    plan = draft.plan
+    if wish.dry_run:
+        show_plan(plan, console, as_json=wish.as_json)
+        return plan
+    for line in plan_lines(plan):
+        console.say(line)
+    if not plan.targets:
+        if wish.as_json:
+            nothing = State(clusters={}, result=Result.DONE)
+            console.data(json.dumps(summary_document(plan, nothing, at=plan.created)))
+        return plan
+    console.confirm(question(plan), yes=wish.yes, refused_next=f"{wish.command} --yes")
+    rollout = Rollouts(project.state).create(plan, draft.configs, draft.previous)
+    drive(project, fleet, console, rollout, as_json=wish.as_json)
+    return plan
 
 
-def plan(life: Lifecycle, clusters: Sequence[Cluster], wanted: Action) -> tuple[Target, ...]:
-    """Look at every cluster at once and say what ``wanted`` means for it, in fleet order.
+def plan_restart(
+    project: Project, fleet: Fleet, console: Console, wish: Restart, *, image: str = ""
+) -> Draft:
+    """The plan for ``wish``, estimates included; changes nothing.
 
-    ``Action.NOTHING`` as ``wanted`` asks for what brings a cluster onto its pinned image and
-    config: a start, a restart, or nothing.
-    """
-    jobs = {cluster.name: partial(_look, life, cluster) for cluster in clusters}
-    seen = fan_out(jobs, limit=LOOK_LIMIT, timeout=ASK_TIMEOUT, what="the head")
-    return tuple(_target(cluster, wanted, seen[cluster.name]) for cluster in clusters)
-
-
-def confirm(targets: Sequence[Target], console: Console, *, yes: bool, command: str) -> None:
-    """Show what will be touched and which jobs die; ask unless ``yes``.
+    ``image`` as for :func:`make_plan`.
 
     Raises:
-        Declined: jobs would die and nobody said yes.
+        UsageError: a flag makes no sense, or a cluster has no generated config.
+        Locked: another rollout holds one of the clusters.
     """
-    show(targets, console)
-    killing = [target for target in targets if target.kills]
-    if not killing:
-        return
-    count = sum(len(target.jobs) for target in killing)
-    unknown = [target.cluster.name for target in killing if target.jobs_problem]
-    facts = []
-    if count:
-        facts.append(f"{count} running job{'s' if count > 1 else ''} will be killed")
-    if unknown:
-        facts.append(f"the jobs of {', '.join(unknown)} cannot be listed and may be killed")
-    asked = f"{'; '.join(facts)}. Go on?"
-    console.confirm(asked, yes=yes, refused_next=f"{command} --yes")
-
-
-def show(targets: Sequence[Target], console: Console) -> None:
-    """Narrate the plan: one line per cluster, one per job that it kills."""
-    for target in targets:
-        cluster = target.cluster
-        where = f"{cluster.identity}, {cluster.zone}"
-        console.say(f"{target.action} {cluster.name} ({where}): {target.why}")
-        for job in target.jobs:
-            entrypoint = " ".join(redacted(job.entrypoint).split())[:80]
-            console.say(f"  kills job {job.name} of {job.owner}: {entrypoint}")
-        if target.jobs_problem:
-            console.say(f"  its jobs cannot be listed: {target.jobs_problem}")
-
-
-def carry_out(
-    life: Lifecycle, targets: Sequence[Target], *, parallel: int, command: str
-) -> tuple[Outcome, ...]:
-    """Do what the plan says, group by group; stop at the first group with a failure.
-
-    Raises:
-        PartialFailure: with the outcome of every cluster; those never tried are named.
-    """
-    todo = {t.cluster.name: t for t in targets if t.action is not Action.NOTHING}
-    done: list[Outcome] = []
-    for group in batches(life.fleet, [t.cluster for t in todo.values()], parallel=parallel):
-        work = {c.name: partial(_change, life, todo[c.name]) for c in group}
-        results = fan_out(work, limit=parallel, timeout=CHANGE_TIMEOUT, what="the change")
-        for name, result in results.items():
-            error = result if isinstance(result, RayfleetError) else None
-            done.append(Outcome(cluster=name, action=todo[name].action, error=error))
-        if any(outcome.error for outcome in done):
-            raise _failure(done, list(todo), command)
-    return tuple(done)
-
-
-def _failure(done: Sequence[Outcome], names: Sequence[str], command: str) -> PartialFailure:
-    failures = [outcome.error for outcome in done if outcome.error]
-    finished = [outcome.cluster for outcome in done if not outcome.error]
-    untried = [name for name in names if name not in {outcome.cluster for outcome in done}]
-    lines = [f"{error.what}: {error.why}" if error.why else error.what for error in failures]
-    if finished:
-        lines.append(f"done: {', '.join(finished)}")
-    if untried:
-        lines.append(f"not touched: {', '.join(untried)}")
-    own_step = failures[0].next_step if len(failures) == 1 else ""
-    return PartialFailure(
-        f"{len(failures)} of {len(names)} clusters failed",
-        why="\n  ".join(["", *lines]),
-        next_step=own_step or command,
+    settings = wish.options.settings(fleet.rollout)
+    waves = wish.options.wave_sizes(fleet.rollout)
+    _refuse_held(project, wish.clusters)
+    now = datetime.now(UTC)
+    heading = Heading(
+        id=new_id(now),
+        created=now,
+        operator=operator(),
+        command=wish.command,
+        fleet=project.shown(project.fleet_file),
     )
+    life = Lifecycle(project, fleet, console)
+    draft = make_plan(life, wish.clusters, settings, heading=heading, waves=waves, image=image)
+    return estimated(draft, _known(Rollouts(project.state)))
 
 
-def _change(life: Lifecycle, target: Target) -> None:
-    actions: dict[Action, Callable[[Cluster], object]] = {
-        Action.START: life.start,
-        Action.STOP: life.stop,
-        Action.RESTART: life.restart,
-    }
-    actions[target.action](target.cluster)
+def _known(rollouts: Rollouts) -> list[Sample]:
+    """What earlier rollouts took. A damaged one teaches nothing, and is no reason to stop."""
+    found: list[Sample] = []
+    for rollout in rollouts.all()[:LEARN_FROM]:
+        with suppress(RayfleetError, ValueError):
+            found += samples(rollout.plan, rollout.state())
+    return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Seen:
-    observed: Observed
-    exists: bool
-    jobs: tuple[Job, ...]
-    jobs_problem: str
+def _refuse_held(project: Project, clusters: Sequence[Cluster]) -> None:
+    """Say at once what a preflight would find after a while.
 
-
-def _look(life: Lifecycle, cluster: Cluster) -> _Seen:
-    observed = life.observe(cluster)
-    if not observed.head:
-        return _Seen(observed=observed, exists=bool(life.nodes(cluster)), jobs=(), jobs_problem="")
-    try:
-        jobs, problem = _running_jobs(life, cluster), ""
-    except RayfleetError as error:
-        jobs, problem = (), brief(error)
-    return _Seen(observed=observed, exists=True, jobs=jobs, jobs_problem=problem)
-
-
-def _running_jobs(life: Lifecycle, cluster: Cluster) -> tuple[Job, ...]:
-    from rayfleet.job.connection import open_jobs
-
-    with open_jobs(life.project, life.fleet, cluster) as jobs:
-        return jobs.running()
-
-
-def _target(cluster: Cluster, wanted: Action, seen: _Seen | RayfleetError) -> Target:
-    if isinstance(seen, RayfleetError):
-        raise seen
-    observed = seen.observed
-    action, why = decide(wanted, observed, exists=seen.exists)
-    dies = action in {Action.STOP, Action.RESTART}
-    return Target(
-        cluster=cluster,
-        action=action,
-        why=why,
-        jobs=seen.jobs if dies else (),
-        jobs_problem=seen.jobs_problem if dies else "",
+    Raises:
+        Locked: another rollout holds some of ``clusters``; all are named.
+    """
+    leases = [lease for cluster in clusters if (lease := lease_of(project, cluster))]
+    if not leases:
+        return
+    refusal = leases[0].refusal(time.time())
+    if len(leases) == 1:
+        raise refusal
+    raise Locked(
+        f"{', '.join(lease.cluster for lease in leases)} belong to rollouts that are not through",
+        why="".join(f"\n  {lease.cluster}: {lease.describe(time.time())}" for lease in leases),
+        next_step=refusal.next_step,
     )
-
-
-def decide(wanted: Action, observed: Observed, *, exists: bool) -> tuple[Action, str]:
-    """What ``wanted`` means for a cluster that is as ``observed``, and why. Pure."""
-    failing = "; ".join(observed.failing())
-    if not exists:
-        nothing_there = wanted is Action.STOP
-        return (Action.NOTHING if nothing_there else Action.START), "it is not running"
-    if wanted is Action.STOP:
-        return Action.STOP, failing if failing else f"it has {observed.joined} workers"
-    if wanted is Action.START:
-        return (Action.START, failing) if failing else (Action.NOTHING, "it is healthy")
-    if wanted is Action.RESTART:
-        return Action.RESTART, failing or "asked for"
-    if observed.on_target:
-        return Action.NOTHING, "it runs the pinned image and config"
-    return Action.RESTART, failing or "its config has changed"

@@ -18,6 +18,7 @@ from rayfleet.tasks import (
     log,
     registry,
     release,
+    rollout,
     sandbox,
     vault,
 )
@@ -40,6 +41,10 @@ ns = Collection(
     jobs=Collection(
         *(job.submit, job.list_jobs, job.logs, job.wait, job.stop),
         *(vault.backup, vault.restore, vault.vault),
+    ),
+    rollouts=Collection(
+        *(rollout.list_rollouts, rollout.show, rollout.resume, rollout.pause, rollout.promote),
+        *(rollout.abort, rollout.retry, rollout.skip, rollout.rollback, rollout.unlock),
     ),
     sandbox=Collection(sandbox.up, sandbox.down, sandbox.status, sandbox.preempt),
 )

@@ -7,16 +7,20 @@ from typing import TYPE_CHECKING
 from invoke.context import Context
 from invoke.tasks import task
 
-from rayfleet.tasks.edge import chosen, open_session
+from rayfleet.tasks.edge import ROLLOUT_HELP, chosen, open_session
 
 if TYPE_CHECKING:
-    from rayfleet.rollout.restart import Action
+    from rayfleet.rollout.change import Action
 
 PARALLEL = "2"
 
-HELP = {
+CHOICE = {
     "cluster": "a cluster's name or a glob; repeat it for more",
     "all": "all clusters of the fleet",
+}
+
+HELP = {
+    **CHOICE,
     "dry_run": "print what would be done, change nothing",
     "yes": "go on although running jobs will be killed",
     "parallel": "clusters changed at once, after the first ones of the fleet's order",
@@ -35,7 +39,7 @@ def start(
 
     A healthy cluster is left as it is.
     """
-    from rayfleet.rollout.restart import Action
+    from rayfleet.rollout.change import Action
 
     _run(context, Action.START, cluster, all, dry_run=dry_run, yes=True, parallel=parallel)
 
@@ -53,28 +57,81 @@ def stop(
 
     Running jobs die: they are listed first, and you are asked.
     """
-    from rayfleet.rollout.restart import Action
+    from rayfleet.rollout.change import Action
 
     _run(context, Action.STOP, cluster, all, dry_run=dry_run, yes=yes, parallel=parallel)
 
 
-@task(auto_shortflags=False, iterable=["cluster"], help=HELP)
+@task(
+    auto_shortflags=False,
+    iterable=["cluster"],
+    help={
+        **CHOICE,
+        **ROLLOUT_HELP,
+        "only-outdated": "leave out clusters that run the wanted image and config already",
+        "unhealthy": "a head that is not healthy: fail (default), skip or repair it",
+        "dry-run": "print the plan, change nothing",
+        "yes": "do not ask",
+        "json": "a line of JSON per event on stdout; with --dry-run the plan as JSON",
+    },
+)
 def restart(
     context: Context,
     cluster: list[str],
     all: bool = False,
+    only_outdated: bool = False,
     dry_run: bool = False,
     yes: bool = False,
-    parallel: str = PARALLEL,
+    json: bool = False,
+    parallel: str = "",
+    per_region: str = "",
+    waves: str = "",
+    bake: str = "",
+    max_failures: str = "",
+    max_untouched: str = "",
+    on_failure: str = "",
+    unhealthy: str = "",
+    preserve_jobs: bool = True,
 ) -> None:
-    """Restart clusters onto their pinned image.
+    """Restart clusters in stages; their jobs survive.
 
-    Each one stops, is proved gone, starts, and passes its gates: the head answers, it runs
-    the pinned digest, the minimum of workers has joined.
+    Onto the pinned image and the generated config, one cluster before many. For each:
+    preflight, backup of its jobs, stop, nothing left, start, gates, jobs given back. What no
+    flag says, the fleet file does, under rollout:.
+
+    Ctrl-C finishes what is in hand and pauses; invoke rollouts.resume goes on.
+
+    Exit codes: 0 done, 1 usage, 2 clusters failed, 3 declined or aborted, 4 unreachable, 5 locked,
+    6 paused, 7 done but a job was not given back, 130 interrupted.
     """
-    from rayfleet.rollout.restart import Action
+    from rayfleet.rollout.plan.options import Options, command_line
+    from rayfleet.rollout.restart import Restart, run_restart
 
-    _run(context, Action.RESTART, cluster, all, dry_run=dry_run, yes=yes, parallel=parallel)
+    session = open_session(context)
+    fleet = session.fleet()
+    options = Options(
+        parallel=parallel,
+        per_region=per_region,
+        waves=waves,
+        bake=bake,
+        max_failures=max_failures,
+        max_untouched=max_untouched,
+        on_failure=on_failure,
+        unhealthy=unhealthy,
+        only_outdated=only_outdated,
+        preserve_jobs=preserve_jobs,
+    )
+    named = [word for name in cluster for word in ("--cluster", name)]
+    words = ["--all"] if all else named
+    wish = Restart(
+        clusters=chosen(fleet, cluster, every=all),
+        options=options,
+        command=command_line("restart", [*words, *options.flags()]),
+        dry_run=dry_run,
+        yes=yes,
+        as_json=json,
+    )
+    run_restart(session.project, fleet, session.console, wish)
 
 
 @task(
@@ -105,7 +162,7 @@ def _run(
 ) -> None:
     from rayfleet.arguments import parse_count
     from rayfleet.cluster.lifecycle import Lifecycle
-    from rayfleet.rollout.restart import run
+    from rayfleet.rollout.change import run
 
     session = open_session(context)
     fleet = session.fleet()

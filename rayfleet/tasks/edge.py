@@ -14,6 +14,18 @@ if TYPE_CHECKING:
 
     from rayfleet.fleet.model import Cluster, Fleet
 
+ROLLOUT_HELP = {
+    "parallel": "clusters that change at once, after the first ones and canaries",
+    "per-region": "how many of them in one region; 0: no limit",
+    "waves": "sizes of the waves: counts or percentages, such as 1,25%,100%",
+    "bake": "how long each wave is watched before the next one, such as 30s or 10m",
+    "max-failures": "clusters that may fail before nothing new is begun",
+    "max-untouched": "clusters that may fail before anything of them was changed, likewise",
+    "on-failure": "beyond that: stop, rollback-failed or rollback-all",
+    "preserve-jobs": "save running jobs and give them back; --no-preserve-jobs kills them",
+}
+"""The flags of a rollout, for the tasks that begin one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Session:

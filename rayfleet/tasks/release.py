@@ -5,17 +5,17 @@ from __future__ import annotations
 from invoke.context import Context
 from invoke.tasks import task
 
-from rayfleet.tasks.edge import open_session
+from rayfleet.tasks.edge import ROLLOUT_HELP, open_session
 
 
 @task(
     auto_shortflags=False,
     help={
+        **ROLLOUT_HELP,
         "image": "which image of the fleet file to release",
         "allow-dirty": "build uncommitted changes too; the tags then end in -dirty",
         "dry-run": "print the whole plan, change nothing",
-        "yes": "go on although running jobs will be killed",
-        "parallel": "clusters changed at once, after the first ones of the fleet's order",
+        "yes": "do not ask before clusters are restarted",
         "json": "print the plan or the result as JSON",
     },
 )
@@ -25,25 +25,37 @@ def release(
     allow_dirty: bool = False,
     dry_run: bool = False,
     yes: bool = False,
-    parallel: str = "2",
     json: bool = False,
+    parallel: str = "",
+    per_region: str = "",
+    waves: str = "",
+    bake: str = "",
+    max_failures: str = "",
+    max_untouched: str = "",
+    on_failure: str = "",
+    preserve_jobs: bool = True,
 ) -> None:
     """Build, publish, pin, regenerate, clean up, restart.
 
-    The same as cluster-docker, update-configs, registry.cleanup and restart one after the
-    other; it stops at the first failure. A cluster that runs the image and config already is
-    left alone.
+    The same as cluster-docker, update-configs, registry.cleanup and restart --only-outdated one
+    after the other; it stops at the first failure. A cluster that runs the image and config
+    already is left alone.
     """
-    from rayfleet.arguments import parse_count
+    from rayfleet.rollout.plan.options import Options
     from rayfleet.rollout.release import Release, ReleaseOptions
 
     session = open_session(context)
-    options = ReleaseOptions(
-        family=image,
-        allow_dirty=allow_dirty,
-        yes=yes,
-        parallel=parse_count(parallel, "--parallel"),
+    rollout = Options(
+        parallel=parallel,
+        per_region=per_region,
+        waves=waves,
+        bake=bake,
+        max_failures=max_failures,
+        max_untouched=max_untouched,
+        on_failure=on_failure,
+        preserve_jobs=preserve_jobs,
     )
+    options = ReleaseOptions(family=image, allow_dirty=allow_dirty, yes=yes, rollout=rollout)
     Release(session.project, session.fleet(), session.console, options).execute(
         dry_run=dry_run, as_json=json
     )

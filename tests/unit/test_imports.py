@@ -28,8 +28,11 @@ ALLOWED = {
     "rayfleet.tasks.log",
     "rayfleet.tasks.registry",
     "rayfleet.tasks.release",
+    "rayfleet.tasks.rollout",
     "rayfleet.tasks.sandbox",
     "rayfleet.tasks.vault",
+    # not a collection: optional words of a command line
+    "rayfleet.tasks.words",
 }
 HEAVY = (
     "fabric",

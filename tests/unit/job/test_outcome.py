@@ -18,7 +18,7 @@ from rayfleet.job.client import JobClient
 from rayfleet.job.connection import auth_token
 from rayfleet.job.model import Job, JobFailed, JobLost, JobTimedOut, UnknownJob, parse_job
 from rayfleet.job.run import raise_outcome, watch_job
-from rayfleet.rollout.restart import Action, Target, show
+from rayfleet.rollout.change import Action, Target, show
 from tests.unit.job.canned import CUT, Canned, CannedPool, FakeClock, answer, row
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -168,7 +168,7 @@ def test_a_plan_says_whose_jobs_it_kills_without_their_secrets() -> None:
     )
     fleet = load_fleet(ROOT / "infra" / "fleet.yaml", root=ROOT, state=ROOT / "nowhere")
     target = Target(
-        cluster=fleet.clusters["us-east5"], action=Action.RESTART, why="asked for", jobs=jobs
+        cluster=fleet.clusters["us-east5"], action=Action.STOP, why="asked for", jobs=jobs
     )
     console = Console(out=io.StringIO(), err=io.StringIO())
     show([target], console)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from rayfleet.cluster.health import Observed
 from rayfleet.fleet.load import load_fleet
 from rayfleet.fleet.model import Fleet
+from rayfleet.rollout.change import Action, decide
 from rayfleet.rollout.order import batches
-from rayfleet.rollout.restart import Action, decide
 
 ROOT = Path(__file__).resolve().parents[3]
 HEALTHY = Observed(
@@ -29,31 +29,28 @@ HEALTHY = Observed(
 )
 
 
-def test_a_cluster_on_its_pin_and_config_is_left_alone_by_a_release() -> None:
-    assert decide(Action.NOTHING, HEALTHY, exists=True)[0] is Action.NOTHING
+def test_a_healthy_cluster_is_not_started_again() -> None:
     assert decide(Action.START, HEALTHY, exists=True)[0] is Action.NOTHING
-    assert decide(Action.RESTART, HEALTHY, exists=True)[0] is Action.RESTART
+    assert decide(Action.STOP, HEALTHY, exists=True) == (Action.STOP, "it has 1 workers")
 
 
 @pytest.mark.parametrize(
     ("change", "why"),
     [
         ({"image_digest": "sha256:old"}, "sha256:old"),
-        ({"config_hash": "older"}, "config has changed"),
         ({"workers": {}}, "0 of 1 worker joined"),
         ({"ray_version": "", "problem": "refused"}, "refused"),
     ],
 )
-def test_a_release_restarts_what_differs_and_says_why(change: dict[str, str], why: str) -> None:
-    action, reason = decide(Action.NOTHING, replace(HEALTHY, **change), exists=True)
-    assert action is Action.RESTART
+def test_a_start_says_what_is_wrong_with_what_is_there(change: dict[str, str], why: str) -> None:
+    action, reason = decide(Action.START, replace(HEALTHY, **change), exists=True)
+    assert action is Action.START
     assert why in reason
 
 
 def test_what_does_not_exist_is_started_and_never_stopped() -> None:
     gone = Observed(cluster="us-east5", wanted_workers={"worker": 1})
-    assert decide(Action.NOTHING, gone, exists=False)[0] is Action.START
-    assert decide(Action.RESTART, gone, exists=False)[0] is Action.START
+    assert decide(Action.START, gone, exists=False)[0] is Action.START
     assert decide(Action.STOP, gone, exists=False)[0] is Action.NOTHING
     # Workers without a head are something to stop.
     assert decide(Action.STOP, gone, exists=True)[0] is Action.STOP

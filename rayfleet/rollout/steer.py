@@ -1,0 +1,179 @@
+"""``invoke rollouts.resume | pause | promote | …``: ask something of a rollout, and carry it out
+here where nobody else does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from rayfleet.cluster.lease import Lease, lease_of, release_cluster
+from rayfleet.console import Console
+from rayfleet.errors import UnknownCluster, UsageError
+from rayfleet.fleet.model import Cluster, Fleet
+from rayfleet.job.request import operator
+from rayfleet.project import Project
+from rayfleet.rollout import verbs
+from rayfleet.rollout.drive import drive
+from rayfleet.rollout.journal.store import Rollout, Rollouts
+from rayfleet.rollout.state import Result
+from rayfleet.rollout.tell.words import count
+from rayfleet.rollout.verbs import Answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steering:
+    """One operator at one terminal. ``fleet`` loads the fleet file when it is needed.
+
+    Every method takes the id of a rollout or how it begins; empty means the latest that is not
+    finished, else the latest. Clusters are names or globs; none means all that it fits.
+    """
+
+    project: Project
+    console: Console
+    fleet: Callable[[], Fleet]
+    as_json: bool = False
+
+    def resume(self, rollout_id: str) -> None:
+        """Go on where the rollout was paused or its run died.
+
+        Raises:
+            UsageError: it is finished.
+            Locked: another process carries it out.
+            RayfleetError: how it ended, with the next command.
+        """
+        rollout = self._open(rollout_id)
+        result = rollout.state().result
+        if result is not None:
+            again = result in {Result.FAILED, Result.ABORTED}
+            retry, show = (
+                f"invoke rollouts.retry {rollout.id}",
+                f"invoke rollouts.show {rollout.id}",
+            )
+            raise UsageError(
+                f"rollout {rollout.id} is finished: {result}",
+                why="it goes on only when it is asked to try again" if again else "all is done",
+                next_step=retry if again else show,
+            )
+        self._drive(rollout)
+
+    def pause(self, rollout_id: str) -> None:
+        """Finish what is in hand and begin nothing new."""
+        rollout = self._open(rollout_id)
+        self._do(rollout, verbs.pause(rollout, by=operator()))
+
+    def promote(self, rollout_id: str, *, full: bool) -> None:
+        """End the bake at hand, take inconclusive gates as passed; ``full``: no bakes any more."""
+        rollout = self._open(rollout_id)
+        self._do(rollout, verbs.promote(rollout, by=operator(), full=full))
+
+    def abort(self, rollout_id: str) -> None:
+        """Finish what is in hand, then end."""
+        rollout = self._open(rollout_id)
+        self._do(rollout, verbs.abort(rollout, by=operator()))
+
+    def retry(self, rollout_id: str, clusters: Sequence[str]) -> None:
+        """Try failed clusters again, from the step that failed."""
+        rollout = self._open(rollout_id)
+        self._do(rollout, verbs.retry(rollout, _chosen(rollout, clusters), by=operator()))
+
+    def skip(self, rollout_id: str, clusters: Sequence[str]) -> None:
+        """Leave clusters out; failed ones count no more."""
+        rollout = self._open(rollout_id)
+        self._do(rollout, verbs.skip(rollout, _chosen(rollout, clusters), by=operator()))
+
+    def rollback(self, rollout_id: str, clusters: Sequence[str], *, yes: bool) -> None:
+        """Take changed clusters back to what they ran before, with their jobs.
+
+        Raises:
+            Declined: nobody said yes.
+        """
+        rollout = self._open(rollout_id)
+        names = _chosen(rollout, clusters)
+        asked = ", ".join(names) if names else f"all that rollout {rollout.id} has changed"
+        self.console.confirm(
+            f"Take back {asked}, to the image and config of before?",
+            yes=yes,
+            refused_next=f"invoke rollouts.rollback {rollout.id}{_flags(names)} --yes",
+        )
+        self._do(rollout, verbs.rollback(rollout, names, by=operator()))
+
+    def unlock(self, rollout_id: str, clusters: Sequence[Cluster], *, yes: bool) -> None:
+        """End leases that nobody works by: of the rollout, or those on ``clusters``.
+
+        Raises:
+            UsageError: neither a rollout nor a cluster is named.
+            Locked: a living process works by one of them.
+            Declined: nobody said yes.
+        """
+        if not rollout_id and not clusters:
+            raise UsageError(
+                "neither a rollout nor a cluster is named",
+                why="a lease that is ended leaves a cluster as it is, maybe half changed",
+                next_step="invoke rollouts.list, then: invoke rollouts.unlock ID",
+            )
+        again = "".join(
+            [f" {rollout_id}" if rollout_id else "", _flags([c.name for c in clusters])]
+        )
+        self.console.confirm(
+            "End these leases? What their rollout still owed the clusters stays undone: a start,"
+            " or jobs that are in the vault",
+            yes=yes,
+            refused_next=f"invoke rollouts.unlock{again} --yes",
+        )
+        gone = self._ended(rollout_id, clusters)
+        for lease in gone:
+            self.console.say(f"{lease.cluster} is free: {lease.describe(time.time())}")
+            self.console.say(f"  next: invoke jobs.vault --cluster {lease.cluster}")
+        if not gone:
+            self.console.say("there is no lease to end; next: invoke rollouts.list")
+
+    def _ended(self, rollout_id: str, clusters: Sequence[Cluster]) -> list[Lease]:
+        if rollout_id:
+            rollout = self._open(rollout_id)
+            return list(verbs.unlock(self.project, rollout, [c.name for c in clusters]))
+        gone: list[Lease] = []
+        for cluster in clusters:
+            lease = lease_of(self.project, cluster)
+            if lease is not None:
+                self._end(lease, cluster)
+                gone.append(lease)
+        return gone
+
+    def _end(self, lease: Lease, cluster: Cluster) -> None:
+        known = {rollout.id: rollout for rollout in Rollouts(self.project.state).all()}
+        if lease.rollout in known:
+            verbs.unlock(self.project, known[lease.rollout], [cluster.name])
+            return
+        if not lease.stale(time.time()):
+            raise lease.refusal(time.time())
+        release_cluster(self.project, cluster)
+
+    def _open(self, rollout_id: str) -> Rollout:
+        return Rollouts(self.project.state).open(rollout_id)
+
+    def _do(self, rollout: Rollout, answer: Answer) -> None:
+        self.console.say(f"rollout {rollout.id}: {answer.text}")
+        if answer.drive:
+            self._drive(rollout)
+
+    def _drive(self, rollout: Rollout) -> None:
+        drive(self.project, self.fleet(), self.console, rollout, as_json=self.as_json)
+
+
+def _chosen(rollout: Rollout, names: Sequence[str]) -> list[str]:
+    """The clusters of the plan that ``names``, exact or globs, name, in its order."""
+    known = list(rollout.plan.targets)
+    missing = [name for name in names if not any(fnmatchcase(one, name) for one in known)]
+    if missing:
+        raise UnknownCluster(
+            f"rollout {rollout.id} has no cluster {', '.join(missing)}",
+            why=f"it has {count(len(known), 'cluster')}: {', '.join(known)}",
+            next_step=f"invoke rollouts.show {rollout.id}",
+        )
+    return [one for one in known if any(fnmatchcase(one, name) for name in names)]
+
+
+def _flags(names: Sequence[str]) -> str:
+    return "".join(f" --cluster {name}" for name in names)
