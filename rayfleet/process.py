@@ -35,6 +35,72 @@ class Finished:
         return self.code == 0
 
 
+class Program:
+    """A program that runs beside us, in a process group of its own.
+
+    stdout and stderr are read as one, as they come: every line goes to ``on_line`` and is
+    appended to ``log``, and the last ones are kept. With ``fed`` its stdin is a pipe.
+
+    Raises:
+        PrerequisiteMissing: the program is not installed, or ``log`` cannot be written.
+    """
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        fed: bool = False,
+        log: Path | None = None,
+        on_line: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        if log is not None:
+            ensure_folder(log.parent)
+            with refusing(log):
+                log.touch()
+        self.argv = tuple(argv)
+        self._tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self._process = process = subprocess.Popen(
+            _tethered(argv, env),
+            env=dict(env) if env is not None else None,
+            cwd=cwd,
+            stdin=subprocess.PIPE if fed else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        reading = (process.stdout, self._tail, log, on_line)
+        self._reader = threading.Thread(target=_drain, args=reading, daemon=True)
+        self._reader.start()
+
+    @property
+    def tail(self) -> tuple[str, ...]:
+        """The last lines that it has printed so far."""
+        return tuple(self._tail)
+
+    def feed(self, stdin: bytes) -> None:
+        """Give it all of its stdin."""
+        if self._process.stdin is not None:
+            with suppress(BrokenPipeError), self._process.stdin as pipe:
+                pipe.write(stdin)
+
+    def poll(self) -> Finished | None:
+        """How it ended, or None while it runs."""
+        return self.wait() if self._process.poll() is not None else None
+
+    def wait(self, timeout: float | None = None) -> Finished:
+        """Wait for its end, at most ``timeout`` seconds (subprocess.TimeoutExpired)."""
+        code = self._process.wait(timeout=timeout)
+        # A grandchild may hold the pipe open for good; the program itself has ended.
+        self._reader.join(timeout=GRACE_SECONDS)
+        return Finished(argv=self.argv, code=code if code >= 0 else 128 - code, tail=self.tail)
+
+    def stop(self) -> None:
+        """End its whole group, with SIGTERM and then SIGKILL."""
+        _end_group(self._process)
+
+
 def run(
     argv: Sequence[str],
     *,
@@ -55,39 +121,20 @@ def run(
         PrerequisiteMissing: the program is not installed, or ``log`` cannot be written.
         ToolFailed: it did not end within ``timeout``.
     """
-    tail: deque[str] = deque(maxlen=TAIL_LINES)
-    if log is not None:
-        ensure_folder(log.parent)
-        with refusing(log):
-            log.touch()
-    process = subprocess.Popen(
-        _tethered(argv, env),
-        env=dict(env) if env is not None else None,
-        cwd=cwd,
-        stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-    reader = threading.Thread(target=_drain, args=(process.stdout, tail, log, on_line), daemon=True)
-    reader.start()
+    program = Program(argv, env=env, cwd=cwd, fed=stdin is not None, log=log, on_line=on_line)
     try:
-        if process.stdin is not None:
-            with suppress(BrokenPipeError), process.stdin as pipe:
-                pipe.write(stdin or b"")
-        code = process.wait(timeout=timeout)
+        program.feed(stdin or b"")
+        return program.wait(timeout)
     except subprocess.TimeoutExpired as error:
-        _end_group(process)
+        program.stop()
+        tail = program.tail
         raise ToolFailed(
             f"{Path(argv[0]).name} did not end within {timeout:.0f} s",
             why="\n  ".join(["last lines:", *tail]) if tail else "it printed nothing",
         ) from error
     except BaseException:
-        _end_group(process)
+        program.stop()
         raise
-    # A grandchild may hold the pipe open for good; the program itself has ended.
-    reader.join(timeout=GRACE_SECONDS)
-    return Finished(argv=tuple(argv), code=code if code >= 0 else 128 - code, tail=tuple(tail))
 
 
 def must_run(argv: Sequence[str], *, timeout: float, what: str, **options: object) -> Finished:

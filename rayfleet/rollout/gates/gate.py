@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
@@ -25,10 +26,14 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One look: the verdict, and the reason or the figure in a few words without secrets."""
+    """One look: the verdict, and the reason or the figure in a few words without secrets.
+
+    ``next_step`` is the command that mends it, where one is known.
+    """
 
     verdict: Verdict
     detail: str = ""
+    next_step: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +41,7 @@ class GateTimes:
     """How a gate is asked: every ``interval`` seconds for at most ``timeout``, counted from
     when the gates that it needs are open, until it says yes ``successes`` times in a row."""
 
-    interval: float = 2.0
+    interval: float = 1.0
     timeout: float = 120.0
     successes: int = 1
 
@@ -56,9 +61,25 @@ class Gate(Protocol):
         """Look once, quickly; whatever takes longer is begun here and looked at next time.
 
         Raises:
-            Unauthorized: counts as FAIL.
+            Unauthorized, UsageError, PrerequisiteMissing: count as FAIL.
             RayfleetError: any other counts as NOT_YET.
         """
 
     def close(self, subject: Subject) -> None:
         """Leave nothing behind. Called once at the end, however that came."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A gate that remembers nothing: ``ask`` is its whole check."""
+
+    name: str
+    needs: tuple[str, ...] = ()
+    ask: Callable[[Subject], Reading]
+
+    def check(self, subject: Subject) -> Reading:
+        """Look once."""
+        return self.ask(subject)
+
+    def close(self, subject: Subject) -> None:
+        """There is nothing to clean up."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from rayfleet.errors import ToolFailed
@@ -17,17 +18,20 @@ RECORD = "/etc/cluster-image.json"
 """What docker/Dockerfile.cluster writes: tag, commit and the version of Ray that it installed."""
 
 _MARK = "rayfleet-gate"
+# Not itself: the brackets keep grep's own command line out. Ray 2.60 and before, v1 and v2.
+_MONITOR = "'[/]ray/autoscaler/.*/monitor[.]py'"
 # One command for everything: each costs a round trip. Ray runs in a container on a VM of Google
 # Cloud and directly in the sandbox. Lines without the mark are a greeting of the login shell.
 _SCRIPT = f"""
 inside() {{ "$@"; }}
-if [ "$(timeout 20 docker inspect --format '{{{{.State.Running}}}}' {CONTAINER} 2>/dev/null)" = true ]
-then
+state=$(timeout 20 docker inspect --format '{{{{.State.Running}}}}' {CONTAINER} 2>/dev/null)
+if [ "$state" = true ]; then
   inside() {{ timeout 20 docker exec -w / {CONTAINER} "$@"; }}
   echo "{_MARK} image $(docker inspect --format '{{{{.Config.Image}}}}' {CONTAINER})"
 fi
 echo "{_MARK} record $(inside cat {RECORD} 2>/dev/null | tr -d '\\n')"
 inside ps -ww -C gcs_server -o etimes=,args= 2>/dev/null | sed 's/^/{_MARK} gcs /'
+echo "{_MARK} autoscaler $(inside ps -ww -eo args= 2>/dev/null | grep -c {_MONITOR})"
 echo "{_MARK} end"
 """
 
@@ -36,11 +40,13 @@ echo "{_MARK} end"
 class Inside:
     """``image`` is the reference of Ray's container, empty where Ray runs directly. ``ray`` is
     the version that the image says it has, empty when it says nothing. ``servers`` are the
-    running GCS processes: the age in whole seconds, rounded down, and the command line."""
+    running GCS processes: the age in whole seconds, rounded down, and the command line.
+    ``autoscaler`` tells whether its process runs."""
 
     image: str = ""
     ray: str = ""
     servers: tuple[tuple[int, str], ...] = ()
+    autoscaler: bool = False
 
     def age(self, session: str) -> int | None:
         """How long the GCS of Ray's session ``session`` has run, in seconds; None: not found.
@@ -60,9 +66,7 @@ def look_inside(head: Head) -> Inside:
         Unreachable: it does not answer.
         ToolFailed: its shell did not run the command.
     """
-    import shlex
-
-    result = head.run(f"exec sh -c {shlex.quote(_SCRIPT)}", timeout=ASK_SECONDS)
+    result = head.run(f"exec sh -c {quote(_SCRIPT)}", timeout=ASK_SECONDS)
     found = parse_inside(result.stdout)
     if found is None:
         raise ToolFailed(
@@ -74,25 +78,25 @@ def look_inside(head: Head) -> Inside:
 
 def parse_inside(text: str) -> Inside | None:
     """Read what the command printed; None when it did not come to its end."""
-    image = ray = ""
+    found: dict[str, str] = {}
     servers = []
-    whole = False
     for line in text.splitlines():
         mark, _, rest = line.partition(" ")
+        key, _, value = rest.partition(" ")
         if mark != _MARK:
             continue
-        key, _, value = rest.partition(" ")
-        value = value.strip()
-        if key == "image":
-            image = value
-        elif key == "record":
-            ray = _ray(value)
-        elif key == "gcs":
-            age, _, command = value.partition(" ")
-            if age.isdigit():
-                servers.append((int(age), command))
-        whole = whole or key == "end"
-    return Inside(image=image, ray=ray, servers=tuple(servers)) if whole else None
+        found[key] = value.strip()
+        age, _, command = found[key].partition(" ")
+        if key == "gcs" and age.isdigit():
+            servers.append((int(age), command))
+    if "end" not in found:
+        return None
+    return Inside(
+        image=found.get("image", ""),
+        ray=_ray(found.get("record", "")),
+        servers=tuple(servers),
+        autoscaler=found.get("autoscaler", "0") not in {"", "0"},
+    )
 
 
 def _ray(text: str) -> str:

@@ -14,8 +14,8 @@ STATUS = "/api/cluster_status?format=1"
 
 _SECTION = re.compile(r"(Pending|Recent failures|Active|Idle|Healthy):")
 _LAUNCHING = re.compile(r" (?P<kind>[^,]+), (?P<count>\d+) launching")
-_PENDING = re.compile(r" (?P<where>.+): (?P<kind>[^,:]+), .+")
-_FAILED = re.compile(r" (?P<kind>[^:]+): (?P<why>(?:LaunchFailed|NodeTerminated|[A-Z]\w+) \(.+)")
+_PENDING = re.compile(r" (?P<where>.+): (?P<kind>[^,:]+),.*")
+_FAILED = re.compile(r" (?P<kind>[^:]+): (?P<why>\S.*)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,8 @@ from rayfleet.rollout.gates.inside import Inside, look_inside
 from rayfleet.rollout.gates.scaling import STATUS, Scaling, parse_scaling
 
 if TYPE_CHECKING:
+    from urllib3 import HTTPConnectionPool
+
     from rayfleet.cluster.config import LaunchConfig, NodeType
     from rayfleet.cluster.head import Head
     from rayfleet.fleet.model import Cluster
@@ -81,7 +83,10 @@ class Subject:
         self._token = token
         self._port = port
         self._head: Head | None = None
+        self._http: HTTPConnectionPool | None = None
         self._read: dict[str, object] = {}
+        self._nodes: tuple[LiveNode, ...] = ()
+        self._ray = ""
 
     @property
     def name(self) -> str:
@@ -104,15 +109,13 @@ class Subject:
         """The head's HTTP API with the cluster's token; nothing is tried twice."""
         from rayfleet.job.dashboard import Dashboard
 
-        http = self.head().http(self._port)
-        return Dashboard(http, cluster=self.name, token=self._token, attempts=1)
+        return Dashboard(self._pool(), cluster=self.name, token=self._token, attempts=1)
 
     def jobs(self) -> JobClient:
         """The head's jobs; nothing is tried twice."""
         from rayfleet.job.client import JobClient
 
-        http = self.head().http(self._port)
-        return JobClient(http, cluster=self.name, token=self._token, patience=False)
+        return JobClient(self._pool(), cluster=self.name, token=self._token, patience=False)
 
     def ask(self, path: str) -> object:
         """The JSON that the dashboard has at ``path``.
@@ -136,14 +139,17 @@ class Subject:
         """What only the head itself can tell."""
         return self._once("inside", lambda: look_inside(self.head()))
 
-    def version(self) -> Mapping[str, object]:
-        """Version and session of the running Ray: ``ray_version``, ``session_name``."""
+    def session(self) -> str:
+        """The name of the running Ray's session; empty when it tells none. Renews ``ray``."""
         answer = self.ask("/api/version")
-        return answer if isinstance(answer, dict) else {}
+        row = answer if isinstance(answer, dict) else {}
+        self._ray = str(row.get("ray_version") or "")
+        return str(row.get("session_name") or "")
 
     def nodes(self) -> tuple[LiveNode, ...]:
         """The nodes that are up, the head among them."""
-        return parse_nodes(self.ask(NODES))
+        self._nodes = parse_nodes(self.ask(NODES))
+        return self._nodes
 
     def workers(self) -> Mapping[str, Workers]:
         """Live workers by node type."""
@@ -153,15 +159,26 @@ class Subject:
         """What the autoscaler reports; None when it has not reported yet."""
         return parse_scaling(self.ask(STATUS))
 
+    @property
+    def joined(self) -> Mapping[str, int]:
+        """Live workers by node type, hosts counted, when they were last asked for."""
+        counted = count_workers(self._nodes, self.wanted.config.node_types)
+        return {kind: one.hosts for kind, one in counted.items()}
+
+    @property
+    def ray(self) -> str:
+        """The version of Ray when it was last asked for; empty before."""
+        return self._ray
+
     def refresh(self) -> None:
-        """Forget what was read."""
+        """Forget what was read, but for ``joined`` and ``ray``."""
         self._read.clear()
 
     def close(self) -> None:
         """Close the connection; the next question opens a new one."""
         if self._head is not None:
             self._head.close()
-        self._head = None
+        self._head = self._http = None
         self._read.clear()
 
     def __enter__(self) -> Subject:
@@ -174,6 +191,12 @@ class Subject:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _pool(self) -> HTTPConnectionPool:
+        head = self.head()
+        if self._http is None:
+            self._http = head.http(self._port)
+        return self._http
 
     def _once(self, key: str, question: Callable[[], T]) -> T:
         if key not in self._read:
