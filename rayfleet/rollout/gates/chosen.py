@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rayfleet.errors import Unreachable
 from rayfleet.fleet.model import Cluster, Fleet, GatePolicy
 from rayfleet.rollout.gates.capacity import AUTOSCALER, WORKERS
 from rayfleet.rollout.gates.command import Command
@@ -94,19 +95,18 @@ def subject_for(
 
     config = config or read_launch_config(fleet, cluster)
     nodes = Nodes(config)
+    reached: list[str] = []  # the head's node: the cloud is asked for it once per connection
 
     def connect() -> Head:
         from rayfleet.cluster.head import Head
-        from rayfleet.errors import Unreachable
 
-        node = nodes.head()
-        if not node:
+        reached[:] = [nodes.head()]
+        if not reached[0]:
             raise Unreachable(f"{cluster.name} has no head")
-        return Head.open(address_of(project, fleet, cluster, nodes.address(node)))
+        return Head.open(address_of(project, fleet, cluster, nodes.address(reached[0])))
 
     def image_digest() -> str:
-        node = nodes.head()
-        return nodes.image_digest(node) if node else ""
+        return nodes.image_digest(reached[0]) if reached and reached[0] else ""
 
     wanted = Wanted(
         rollout=rollout, cluster=cluster, config=config, before=before or {}, emptied=emptied

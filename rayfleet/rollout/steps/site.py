@@ -25,6 +25,7 @@ from rayfleet.rollout.steps.links import Links
 
 if TYPE_CHECKING:
     from rayfleet.cluster.head import Head
+    from rayfleet.job.client import JobClient
     from rayfleet.job.dashboard import Dashboard
 
 POLL_SECONDS = 0.5  # between two looks at nodes that are being terminated
@@ -98,6 +99,19 @@ class Site:
         name, token = self.cluster.name, auth_token(self.cluster.auth, os.environ)
         http = self.head().http(DASHBOARD_PORT)
         return Dashboard(http, cluster=name, token=token, attempts=attempts)
+
+    def jobs(self) -> JobClient:
+        """The head's jobs; nothing is tried twice.
+
+        Raises:
+            Unreachable: there is no head, or it does not answer.
+        """
+        from rayfleet.job.client import JobClient
+        from rayfleet.job.connection import DASHBOARD_PORT, auth_token
+
+        name, token = self.cluster.name, auth_token(self.cluster.auth, os.environ)
+        http = self.head().http(DASHBOARD_PORT)
+        return JobClient(http, cluster=name, token=token, patience=False)
 
     def mark(self) -> None:
         """Mark the head as ours, and note that it bears our mark.

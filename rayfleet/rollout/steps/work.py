@@ -13,6 +13,7 @@ from rayfleet.errors import RayfleetError
 from rayfleet.fleet.model import Cluster, Fleet
 from rayfleet.project import Project
 from rayfleet.rollout.gates.chosen import gates_for, subject_for, times_for, trouble
+from rayfleet.rollout.gates.probe import sweep
 from rayfleet.rollout.gates.run import run_gates
 from rayfleet.rollout.model import TOUCHING, Output, Plan, Step, Target
 from rayfleet.rollout.performer import Task
@@ -146,6 +147,10 @@ def _close(site: Site) -> Output:
         with suppress(RayfleetError):
             remove_mark(site.head(), rollout=site.task.plan.id)
         site.forget_mark()
+    if site.output(Step.GATES):
+        # Ray needs some seconds until an ended job can be deleted; what stays, the next deletes.
+        with suppress(RayfleetError):
+            sweep(site.jobs())
     return {}
 
 
