@@ -78,8 +78,11 @@ class Engine:
             PrerequisiteMissing: the journal cannot be written; it is valid.
             Interrupted: a second signal came.
         """
-        with self._rollout.drive(), listening(self._hear_signal, rollout=self._rollout.id):
-            self._rollout.journal.rewind()
+        with (
+            self._rollout.drive(),
+            listening(self._hear_signal, rollout=self._rollout.id),
+            self._rollout.journal.followed(),
+        ):
             for record in self._rollout.journal.fresh():
                 self._state = apply(self._plan, self._state, record)
             try:

@@ -44,6 +44,7 @@ class Journal:
     _commit: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _pending: list[_Waiting] = field(default_factory=list, repr=False)
     _fresh: list[Record] = field(default_factory=list, repr=False)
+    _kept: int | None = None
     _end: int = 0
     _count: int = 0
 
@@ -64,16 +65,29 @@ class Journal:
         It does not wait for another process that is just writing.
         """
         with self._commit:
-            with refusing(self.path, action="read"), _opened(self.path) as file:
+            with refusing(self.path, action="read"), self._opened() as file:
                 if os.fstat(file).st_size > self._end and _taken(file, fcntl.LOCK_SH):
                     self._catch_up(file)
             news, self._fresh = self._fresh, []
         return news
 
-    def rewind(self) -> None:
-        """Let :meth:`fresh` begin with the first record again."""
+    @contextmanager
+    def followed(self) -> Iterator[None]:
+        """Let :meth:`fresh` begin with the first record, and keep the file open for the block.
+
+        Raises:
+            PrerequisiteMissing: it cannot be opened.
+        """
+        with refusing(self.path):
+            file = self._open()
         with self._commit:
-            self._fresh, self._end, self._count = [], 0, 0
+            self._fresh, self._end, self._count, self._kept = [], 0, 0, file
+        try:
+            yield
+        finally:
+            with self._commit:
+                self._kept = None
+            os.close(file)
 
     def append(
         self,
@@ -124,13 +138,29 @@ class Journal:
             view = view[os.write(file, view) :]
         os.fsync(file)
 
+    def _open(self) -> int:
+        return os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+
+    @contextmanager
+    def _opened(self) -> Iterator[int]:
+        """The file; not locked any more afterwards."""
+        kept = self._kept
+        file = self._open() if kept is None else kept
+        try:
+            yield file
+        finally:
+            # Not left to the closing: a child that is just being started has the file open too.
+            fcntl.flock(file, fcntl.LOCK_UN)
+            if kept is None:
+                os.close(file)
+
     def _write_pending(self) -> None:
         """As the first of the threads that wait: write what all of them have brought."""
         with self._guard:
             batch, self._pending = self._pending, []
         lines = b""
         try:
-            with refusing(self.path), _opened(self.path) as file:
+            with refusing(self.path), self._opened() as file:
                 self._take(file)
                 self._catch_up(file)
                 self._cut(file)
@@ -216,16 +246,6 @@ class Journal:
                 ) from error
             found.append(record)
         return found
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[int]:
-    # Anew each time: a forked process would share the lock of a file that stays open.
-    file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
-    try:
-        yield file
-    finally:
-        os.close(file)
 
 
 def _taken(file: int, how: int) -> bool:

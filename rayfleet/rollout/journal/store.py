@@ -10,6 +10,7 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import cached_property
@@ -25,6 +26,7 @@ from rayfleet.rollout.model import Direction, Output, Plan, Step
 from rayfleet.rollout.plan.document import NotAPlan, decode_plan, encode_plan
 from rayfleet.rollout.state import State
 
+SYNCS_AT_ONCE = 16
 ID = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{4}")
 
 
@@ -224,11 +226,16 @@ def _fill(folder: Path, files: Mapping[str, bytes]) -> None:
     """Write ``files`` below the new ``folder``, only for its owner, synced."""
     for name in ("configs", "previous"):
         (folder / name).mkdir(mode=0o700)
-    for name, raw in files.items():
+
+    def write(name: str) -> None:
         with open(folder / name, "wb", opener=_private) as file:
-            file.write(raw)
+            file.write(files[name])
             file.flush()
             os.fsync(file.fileno())
+
+    # File systems sync several at once in about the time of one.
+    with ThreadPoolExecutor(SYNCS_AT_ONCE) as pool:
+        list(pool.map(write, files))
     for name in ("configs", "previous", "."):
         sync_folder(folder / name)
 
