@@ -251,8 +251,12 @@ def four_good() -> Example:
     story.begin()
     at = story.bake(story.run(0.1, "us-central2") + 0.1, 0)
     first = story.run(at + 0.1, "us-east5", pace=1.2)
-    ended = {"owed": [], "ended": {"sweep-17": "SUCCEEDED"}}
-    second = story.run(at + 0.1, "europe-west4", pace=0.9, outputs={Step.QUIESCE: ended})
+    ended: dict[Step, Output] = {
+        Step.QUIESCE: {"owed": [], "ended": {"sweep-17": "SUCCEEDED"}},
+        Step.JOBS: {"jobs": []},
+        Step.WATCH: {"jobs": [], "lost": [], "next": ""},
+    }
+    second = story.run(at + 0.1, "europe-west4", pace=0.9, outputs=ended)
     third = story.run(second + 0.1, "us-west4")
     return story.finish(story.bake(max(first, third) + 0.1, 1) + 0.1)
 

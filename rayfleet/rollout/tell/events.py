@@ -15,6 +15,8 @@ from rayfleet.rollout.tell.writer import HURRY_SECONDS, Writer
 
 PAUSED = "paused"
 INTERRUPTED = "interrupted"
+UNFINISHED = "not finished"
+"""It goes on, or its process was killed: its journal alone does not tell."""
 
 
 class Events:
@@ -50,11 +52,11 @@ class Events:
         self._writer.close(HURRY_SECONDS if hurry else None)
 
 
-def result_word(state: State) -> str:
-    """How a rollout has ended, or that it is paused, or that its run was cut off."""
+def result_word(state: State, *, otherwise: str = UNFINISHED) -> str:
+    """How a rollout has ended, or that it is paused, or ``otherwise``."""
     if state.result is not None:
         return state.result.value
-    return PAUSED if state.paused else INTERRUPTED
+    return PAUSED if state.paused else otherwise
 
 
 def began(state: State) -> datetime | None:
@@ -96,7 +98,7 @@ def summary_document(
     return {
         "kind": "summary",
         "rollout": plan.id,
-        "result": result_word(state),
+        "result": result_word(state, otherwise=INTERRUPTED),
         "reason": state.paused,
         "clusters": clusters,
         "seconds": round((at - begun).total_seconds(), 3) if begun else 0.0,

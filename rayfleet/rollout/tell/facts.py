@@ -10,13 +10,12 @@ from enum import StrEnum
 
 from rayfleet.rollout.model import Direction, Plan, Step, Target
 from rayfleet.rollout.state import ClusterState, Outcome, State, Way
-from rayfleet.rollout.tell.words import safe
+from rayfleet.rollout.tell.words import count, safe
 
 
 class Standing(StrEnum):
     """Where one cluster stands, in both directions together."""
 
-    WAITING = "not begun"
     UNDER_WAY = "under way"
     DONE = "done"
     WITHOUT_JOBS = "done, jobs missing"
@@ -29,6 +28,7 @@ class Standing(StrEnum):
     ROLLED_BACK = "rolled back"
     BACK_WITHOUT_JOBS = "rolled back, jobs missing"
     NOT_ROLLED_BACK = "rollback failed"
+    WAITING = "not begun"
 
 
 MOVING = frozenset((Standing.UNDER_WAY, Standing.ROLLING_BACK))
@@ -148,7 +148,7 @@ def _told(way: Way, direction: Direction) -> tuple[str, str, str]:
     if way.outcome is Outcome.WITHOUT_JOBS:
         watch = way.outputs.get(Step.WATCH, {})
         lost = [safe(each) for each in listed(watch, "lost")]
-        what = f"{len(lost)} of its jobs were not given back" if lost else "jobs are missing"
+        what = f"{count(len(lost), 'job')} not given back" if lost else "jobs are missing"
         return what, ", ".join(lost), safe(watch.get("next", ""))
     error = way.error
     what = safe(error.get("what", "")) or f"{direction.value}: {way.outcome}"

@@ -6,7 +6,7 @@ from rayfleet.rollout.model import Target
 from rayfleet.rollout.tell.facts import Standing
 
 SHORT_DIGEST = len("sha256:") + 12
-_UNCHANGED = frozenset((Standing.WAITING, Standing.SKIPPED, Standing.UNTOUCHED, Standing.LOCKED))
+_NOT_DONE = frozenset((Standing.WAITING, Standing.SKIPPED, Standing.UNTOUCHED, Standing.LOCKED))
 _TAKEN_BACK = frozenset((Standing.ROLLED_BACK, Standing.BACK_WITHOUT_JOBS))
 
 
@@ -20,6 +20,6 @@ def image_text(target: Target, standing: Standing) -> str:
     old, new = short(target.digest_now), short(target.digest_wanted)
     if target.digest_now == target.digest_wanted:
         return f"{old} (the same as before)"
-    if standing in _UNCHANGED:
-        return f"{old} (not changed to {new})"
+    if standing in _NOT_DONE:
+        return f"{old} (wanted: {new})"
     return f"{new}, back to {old}" if standing in _TAKEN_BACK else f"{old} -> {new}"

@@ -19,8 +19,8 @@ from rayfleet.rollout.tell.facts import (
     summary,
     waves_of,
 )
-from rayfleet.rollout.tell.jobs import JobFate, fates_of
 from rayfleet.rollout.tell.images import image_text
+from rayfleet.rollout.tell.jobs import JobFate, fates_of
 from rayfleet.rollout.tell.page import html_report
 from rayfleet.rollout.tell.timeline import Fate, Timeline, Try, down_seconds, trace
 from rayfleet.rollout.tell.words import count, one_line, safe, spell

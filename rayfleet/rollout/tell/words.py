@@ -18,18 +18,17 @@ def clock(seconds: float) -> str:
 
 
 def spell(seconds: float) -> str:
-    """Seconds in words: ``4.2 s``, ``42 s``, ``3 min 04 s``, ``1 h 02 min``, ``2 d 03 h``."""
+    """Seconds in words: ``4.2 s``, ``42 s``, ``3 min``, ``3 min 04 s``, ``1 h 02 min``."""
     seconds = max(seconds, 0.0)
     if seconds < 9.95:
         return f"{seconds:.1f} s"
     whole = round(seconds)
     if whole < MINUTE:
         return f"{whole} s"
-    if whole < HOUR:
-        return f"{whole // MINUTE} min {whole % MINUTE:02} s"
-    if whole < DAY:
-        return f"{whole // HOUR} h {whole % HOUR // MINUTE:02} min"
-    return f"{whole // DAY} d {whole % DAY // HOUR:02} h"
+    sizes = ((DAY, "d", HOUR, "h"), (HOUR, "h", MINUTE, "min"), (MINUTE, "min", 1, "s"))
+    size, unit, part, smaller = next(each for each in sizes if whole >= each[0])
+    rest = whole % size // part
+    return f"{whole // size} {unit}" + (f" {rest:02} {smaller}" if rest else "")
 
 
 def count(number: int, noun: str) -> str:
