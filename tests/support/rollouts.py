@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -30,10 +29,12 @@ class Operator:
         self.argv = argv
         self.events: list[Event] = []
         self._told = threading.Condition()
-        self._stderr = tempfile.TemporaryFile("w+")
-        self._process = cli.start(*argv, "--json", stderr=self._stderr)
+        self._process = cli.start(*argv, "--json")
+        self._lines: list[str] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
+        self._listener = threading.Thread(target=self._listen, daemon=True)
         self._reader.start()
+        self._listener.start()
 
     def __enter__(self) -> Operator:
         return self
@@ -82,7 +83,7 @@ class Operator:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait(timeout=END_SECONDS)
-        self._reader.join(timeout=END_SECONDS)
+        self._join()
 
     def interrupt(self) -> None:
         """Ctrl-C in its terminal."""
@@ -95,7 +96,7 @@ class Operator:
         except subprocess.TimeoutExpired:
             self.kill()
             raise AssertionError(f"{self.argv} hangs:\n{self._said()}") from None
-        self._reader.join(timeout=END_SECONDS)
+        self._join()
         said = self._said()
         assert "Traceback" not in said, said
         return Ran(code, "".join(json.dumps(event) + "\n" for event in self.events), said)
@@ -117,9 +118,18 @@ class Operator:
         with self._told:
             self._told.notify_all()
 
+    def _listen(self) -> None:
+        assert self._process.stderr is not None
+        with self._process.stderr as lines:
+            for line in lines:
+                self._lines.append(line)
+
+    def _join(self) -> None:
+        self._reader.join(timeout=END_SECONDS)
+        self._listener.join(timeout=END_SECONDS)
+
     def _said(self) -> str:
-        self._stderr.seek(0)
-        return self._stderr.read()
+        return "".join(self._lines)
 
 
 def journal(cli: SandboxCli, rollout: str) -> list[Event]:

@@ -85,6 +85,24 @@ class SandboxCli:
             assert "Traceback" not in rest, rest
             return Ran(process.returncode, out.read(), said + rest)
 
+    def start(
+        self,
+        *argv: str,
+        stdout: int | IO[str] = subprocess.PIPE,
+        stderr: int | IO[str] = subprocess.PIPE,
+        **environment: str,
+    ) -> subprocess.Popen[str]:
+        """A task that runs on, as the leader of a process group."""
+        return subprocess.Popen(
+            [INVOKE, *argv],
+            cwd=self.root,
+            env=self._env() | environment,
+            stdout=stdout,
+            stderr=stderr,
+            text=True,
+            start_new_session=True,
+        )
+
     def _start_until(
         self,
         argv: list[str],
@@ -93,15 +111,7 @@ class SandboxCli:
         out: int | IO[str],
     ) -> tuple[subprocess.Popen[str], str]:
         """A task that runs on, as the leader of a process group, and its stderr so far."""
-        process = subprocess.Popen(
-            [INVOKE, *argv],
-            cwd=self.root,
-            env=self._env() | environment,
-            stdout=out,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        process = self.start(*argv, stdout=out, stderr=subprocess.PIPE, **environment)
         assert process.stderr is not None
         said = []
         for line in process.stderr:

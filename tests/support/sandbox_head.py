@@ -93,6 +93,10 @@ class SandboxHead:
         body = json.dumps(document).encode()
         self._python(SEND, "POST", "/api/jobs/", "application/json", given=body)
 
+    def stop(self, job: str) -> None:
+        """Stop a job as somebody else's client would."""
+        self._python(SEND, "POST", f"/api/jobs/{job}/stop", "application/json", given=b"{}")
+
     def shell(self, script: str, *, given: bytes = b"", detached: bool = False) -> str:
         """Run ``script`` there as the user ray and return what it printed."""
         how = ["-d"] if detached else ["-i"]

@@ -1,0 +1,1 @@
+"""The parts of scripts/bench/rollout.py: restarts against Ray's own launcher, and against none."""
