@@ -215,6 +215,4 @@ def _group(lines: Sequence[Line]) -> Group:
     from rich.console import Group
     from rich.text import Text
 
-    return Group(
-        *(Text.assemble(*line, no_wrap=True, overflow="ellipsis", end="") for line in lines)
-    )
+    return Group(*(Text.assemble(*line, no_wrap=True, overflow="ellipsis") for line in lines))
