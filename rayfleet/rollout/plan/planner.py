@@ -125,8 +125,12 @@ def outdated(seen: Sighting) -> bool:
     now = seen.observed
     if not now.head or not now.answers:
         return True
-    same_image = not now.wanted_digest or now.image_digest == now.wanted_digest
-    return not (same_image and now.config_hash == now.wanted_hash)
+    return _other_image(seen) or now.config_hash != seen.config.hash
+
+
+def _other_image(seen: Sighting) -> bool:
+    """Whether it runs another image than the wanted one; of a bare tag nobody can tell."""
+    return bool(seen.config.digest) and seen.observed.image_digest != seen.config.digest
 
 
 def _up_to_date(seen: Sighting) -> str:
@@ -173,9 +177,9 @@ def _why(seen: Sighting, settings: Settings) -> str:
     if not settings.only_outdated:
         return "asked for"
     now = seen.observed
-    if not now.answers:
+    if not now.head or not now.answers:
         return "nobody knows what it runs"
-    differs = ["image"] if now.image_digest != seen.config.digest else []
+    differs = ["image"] if _other_image(seen) else []
     differs += ["config"] if now.config_hash != seen.config.hash else []
     return f"its {' and '.join(differs)} differ{'s' if len(differs) == 1 else ''}"
 
@@ -196,7 +200,7 @@ def _changes(seen: Sighting) -> tuple[str, ...]:
     if not seen.exists:
         return (f"image: {short(wanted.digest) or wanted.image}",)
     lines = []
-    if now.image_digest != wanted.digest:
+    if _other_image(seen):
         lines.append(f"image: {short(now.image_digest) or 'unknown'} -> {short(wanted.digest)}")
     if not now.config_hash:
         lines.append("config: nobody recorded what it was started with")
