@@ -45,7 +45,7 @@ LONGEST_NAME = 28
 WIDTH_FOR_TOTAL = 56
 WIDTH_FOR_WAVE = 64
 WIDTH_FOR_DETAIL = 76
-STEP_WIDTH = 18
+STEP_WIDTH, NARROW_STEP_WIDTH = 18, 13
 TIME_WIDTH = 7
 GAP = "  "
 
@@ -161,10 +161,11 @@ def _chosen(state: State, names: Sequence[str], room: int) -> Sequence[str]:
         return 2, -ended.timestamp() if ended else 0.0
 
     ranked = sorted(names, key=rank)
-    # Two rows show what comes next, if there is room for more than what is in flight.
+    # A third of the rows may be failures, and two show what comes next.
+    chosen = [name for name in ranked if rank(name)[0] == 1][: max(room // 3, 1)]
     coming = [name for name in ranked if rank(name)[0] == 3][:2] if room > 8 else []
-    urgent = [name for name in ranked if rank(name)[0] < 3]
-    chosen = [*urgent[: room - len(coming)], *coming]
+    urgent = [name for name in ranked if rank(name)[0] < 3 and name not in set(chosen)]
+    chosen += [*urgent[: room - len(chosen) - len(coming)], *coming]
     more = [name for name in ranked if name not in set(chosen)]
     return [*chosen, *more[: room - len(chosen)]]
 
@@ -186,6 +187,7 @@ class _Columns:
         }
         self._name = min(max(map(len, view.plan.targets), default=7), LONGEST_NAME, width // 3)
         self._name = max(self._name, len("cluster"))
+        self._step_width = STEP_WIDTH if width >= WIDTH_FOR_TOTAL else NARROW_STEP_WIDTH
         self._has_wave = width >= WIDTH_FOR_WAVE
         self._has_total = width >= WIDTH_FOR_TOTAL
         self._has_detail = width >= WIDTH_FOR_DETAIL
@@ -210,11 +212,11 @@ class _Columns:
             "",
         )
         at = len(self._joined(cut(name, self._name), "", None, None, None, None))
-        step = cut(self._step(cluster, where), STEP_WIDTH)
+        step = cut(self._step(name, cluster, where), self._step_width)
         return [
             (text[:at], ""),
-            (f"{step:<{STEP_WIDTH}}", STYLES[where]),
-            (text[at + STEP_WIDTH :], ""),
+            (f"{step:<{self._step_width}}", STYLES[where]),
+            (text[at + self._step_width :], ""),
             (self._detail(name, where), "" if where in TROUBLED else "dim"),
         ]
 
@@ -231,27 +233,27 @@ class _Columns:
         if self._has_wave:
             text += f"{wave:>4}{GAP}"
         if step is not None:
-            text += f"{step:<{STEP_WIDTH}}{GAP}{in_step:>{TIME_WIDTH}}{GAP}"
+            text += f"{step:<{self._step_width}}{GAP}{in_step:>{TIME_WIDTH}}{GAP}"
             text += f"{total:>{TIME_WIDTH}}{GAP}" if self._has_total else ""
         return text + (detail or "")
 
-    def _step(self, cluster: ClusterState, where: Standing) -> str:
+    def _step(self, name: str, cluster: ClusterState, where: Standing) -> str:
         found = last_way(cluster)
         if found is None or where not in MOVING | {Standing.FAILED, Standing.INCONCLUSIVE}:
             return where.value
         direction, way = found
-        name = way.step.value if way.step is not None else "locking"
+        step = _at(self._view, name, direction, way)
         if where is Standing.FAILED:
-            return f"failed: {name}"
+            return f"failed: {step}"
         if where is Standing.INCONCLUSIVE:
             return where.value
-        return f"back: {name}" if direction is Direction.BACK else name
+        return f"back: {step}" if direction is Direction.BACK else step
 
     def _detail(self, name: str, where: Standing) -> str:
         if not self._has_detail:
             return ""
         if where in TROUBLED:
-            return one_line(self._errors.get(name, ""))
+            return one_line(self._errors.get(name, "")).removeprefix(f"{name}: ")
         if where not in MOVING:
             return ""
         view = self._view
@@ -268,6 +270,15 @@ def _progress(view: View, name: str, found: tuple[Direction, Way]) -> str:
         return ""
     tries = f"try {way.tries}: " if way.tries > 1 else ""
     return f"{steps.index(way.step) + 1}/{len(steps)} {tries}"
+
+
+def _at(view: View, name: str, direction: Direction, way: Way) -> str:
+    """The step at hand, or the next one."""
+    if way.step is None and not way.outputs:
+        return "locking"
+    steps = steps_of(view.plan.targets[name], view.plan.settings, direction)
+    following = next((step.value for step in steps if step not in way.outputs), "closing")
+    return way.step.value if way.step is not None else following
 
 
 def _in_step(way: Way, now: datetime) -> str:

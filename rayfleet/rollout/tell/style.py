@@ -151,7 +151,7 @@ input{font:inherit;font-size:.9rem;color:inherit;background:var(--card);width:14
 border:1px solid var(--line);border-radius:.35rem;padding:.2rem .6rem;margin:.7rem 0 0}
 :target{scroll-margin-top:2.5rem}.lane:target>summary{outline:2px solid var(--link)}
 @media(max-width:46rem){main{padding:1rem .75rem 3rem}section{padding:.9rem .8rem}
-.problems{padding:0}.wide{display:none}.narrow{display:block}.track:empty{display:none}
+.problems{padding:0}.wide{display:none}.narrow{display:block}.grid u b,.track:empty{display:none}
 .wave>summary,.lane>summary,.axis{grid-template-columns:1fr}.grid{left:0}.utc{display:none}
 .ticks i:nth-child(even) b{display:none}
 .lane .name{justify-content:flex-start;padding-left:0}.lane>summary{padding:.25rem 0}

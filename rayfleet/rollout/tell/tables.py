@@ -142,17 +142,14 @@ def _job(story: Story, fate: JobFate) -> Html:
 
 
 def _other(story: Story, cluster: str, what: str, outcome: str, why: str) -> Html:
+    reason = el("small", one_line(safe(why))) if why else None
     return el(
         "tr",
         el("th", one_line(safe(what)), el("small", cluster, cls="narrow"), scope="row"),
         el("td", "", cls="wide"),
         el("td", el("a", cluster, href=f"#c{story.numbers[cluster]}"), cls="wide"),
         el("td", "", cls="wide"),
-        el(
-            "td",
-            el("span", outcome, cls="pill warn"),
-            el("small", one_line(safe(why))) if why else None,
-        ),
+        el("td", el("span", outcome, cls="pill warn"), reason),
     )
 
 
