@@ -12,9 +12,8 @@ from tests.support.job_matrix import KINDS, RUNNING, Kind
 from tests.support.sandbox import SandboxCli
 from tests.support.sandbox_head import SandboxHead
 
-# One cluster of each region, whose clusters share a bucket.
-BUCKETS = ("us-central2", "europe-west4", "us-east5")
 END_SECONDS = 120.0
+ALIVE = frozenset({"PENDING", "RUNNING"})
 _FILES = next(kind for kind in KINDS if kind.name == "working-dir")
 _WAITING = next(kind for kind in KINDS if kind.name == "no-capacity")
 
@@ -26,33 +25,32 @@ def kinds(cluster: str) -> tuple[Kind, ...]:
 
 
 def begin(cli: SandboxCli, clusters: Iterable[str]) -> None:
-    """Submit the jobs of ``clusters`` to heads that have none, and wait until they run."""
-    named = tuple(clusters)
-    for cluster in {*named, *BUCKETS}:
-        _end_all(SandboxHead(cli, cluster))
-    for cluster in BUCKETS:
-        matrix.prepare_bucket(SandboxHead(cli, cluster))
-    for cluster in named:
-        matrix.submit(SandboxHead(cli, cluster), kinds(cluster))
-    for cluster in named:
+    """Have the jobs of ``clusters`` on their heads and running; those that are there stay."""
+    lacking = [name for name in clusters if not _there(cli, name)]
+    for cluster in lacking:
+        head = SandboxHead(cli, cluster)
+        _end_running(head)
+        head.shell(f"mkdir -p {matrix.BUCKET}/runs {matrix.BUCKET}/stop")
+        head.shell(f"rm -f {matrix.BUCKET}/runs/{cluster}-* {matrix.BUCKET}/stop/all")
+        matrix.submit(head, kinds(cluster))
+    for cluster in lacking:
         matrix.wait_for(SandboxHead(cli, cluster), kinds(cluster), lines={})
 
 
-def alive(cli: SandboxCli, cluster: str, *, lives: int) -> dict[str, Any]:
-    """Wait until the jobs of ``cluster`` are as at first, each that runs started ``lives`` times;
-    returns what they were submitted with.
+def alive(cli: SandboxCli, cluster: str, *, starts: Mapping[str, int]) -> dict[str, Any]:
+    """Wait until the jobs of ``cluster`` are as at first, each as often started as ``starts`` has
+    it; returns what they were submitted with.
     """
-    head, expected = SandboxHead(cli, cluster), kinds(cluster)
-    lines = {kind.name: lives for kind in expected}
-    return matrix.submitted(matrix.wait_for(head, expected, lines=lines))
+    head = SandboxHead(cli, cluster)
+    return _saved(matrix.wait_for(head, kinds(cluster), lines=starts))
 
 
 def submitted(cli: SandboxCli, cluster: str) -> dict[str, Any]:
-    """What the jobs of ``cluster`` were submitted with, as its head has them now."""
-    return matrix.submitted(SandboxHead(cli, cluster).facts())
+    """What the jobs of ``cluster`` that have not ended were submitted with."""
+    return _saved(SandboxHead(cli, cluster).facts())
 
 
-def starts(cli: SandboxCli, clusters: Iterable[str]) -> Mapping[str, int]:
+def starts(cli: SandboxCli, clusters: Iterable[str]) -> dict[str, int]:
     """How often each job of ``clusters`` has started so far."""
     counted = {}
     for cluster in clusters:
@@ -61,18 +59,40 @@ def starts(cli: SandboxCli, clusters: Iterable[str]) -> Mapping[str, int]:
     return counted
 
 
-def _end_all(head: SandboxHead) -> None:
-    """End what other tests have left running or waiting."""
-    head.shell(f"mkdir -p {matrix.BUCKET}/stop")
-    matrix.end(head, "all")
+def once_more(before: Mapping[str, int], clusters: Iterable[str]) -> dict[str, int]:
+    """What :func:`starts` must say after one more life of ``clusters``."""
+    return {
+        kind.name: before[kind.name] + kind.starts
+        for cluster in clusters
+        for kind in kinds(cluster)
+    }
+
+
+def _saved(facts: Mapping[str, Any]) -> dict[str, Any]:
+    given = matrix.submitted(facts)
+    return {name: given[name] for name, state in _states(facts).items() if state in ALIVE}
+
+
+def _states(facts: Mapping[str, Any]) -> dict[str, str]:
+    return {name: job["status"] for name, job in facts["jobs"].items()}
+
+
+def _there(cli: SandboxCli, cluster: str) -> bool:
+    states = _states(SandboxHead(cli, cluster).facts())
+    wanted = {kind.name: "RUNNING" if kind.starts else "PENDING" for kind in kinds(cluster)}
+    running = {name for name, state in states.items() if state == "RUNNING"}
+    return wanted.items() <= states.items() and running <= wanted.keys()
+
+
+def _end_running(head: SandboxHead) -> None:
+    """Stop what other tests have left running. What waits cannot be stopped, and disturbs none."""
     asked: set[str] = set()
 
     def ended() -> bool:
-        states = {name: job["status"] for name, job in head.facts()["jobs"].items()}
-        left = {name for name, state in states.items() if state in {"PENDING", "RUNNING"}}
-        for name in left - asked:
+        running = {name for name, state in _states(head.facts()).items() if state == "RUNNING"}
+        for name in running - asked:
             head.stop(name)
             asked.add(name)
-        return not left
+        return not running
 
     wait_until(ended, what=f"the end of the jobs of {head.cluster}", timeout=END_SECONDS)
