@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -16,6 +17,7 @@ from rayfleet.rollout.plan.look import Sighting, look_at
 from rayfleet.rollout.plan.waves import make_waves
 
 SHORT_DIGEST = len("sha256:") + 12
+ONLY_IMAGE = "config: nothing but the image, comments or layout"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,12 +215,23 @@ def _config_lines(seen: Sighting) -> tuple[str, ...]:
     if seen.previous is None:
         return ("config: differs, and the one that it runs with is not kept",)
     old, new = (raw.decode("utf-8", "replace") for raw in (seen.previous, seen.raw))
+    if _same_but_image(old, new, seen.config.image):
+        return (ONLY_IMAGE,)
     # The image has a line of its own.
     changes = [one for one in compare(old, new) if seen.config.image not in one.new]
     lines = summarize(changes)
     if lines:
         return tuple(f"config: {line}" for line in lines)
-    return ("config: nothing but the image, comments or layout",)
+    return (ONLY_IMAGE,)
+
+
+def _same_but_image(old: str, new: str, image: str) -> bool:
+    """Whether that is all, told by the text: parsing two configs takes milliseconds, and a fleet
+    has many that differ in just that."""
+    repository = image.partition("@")[0].rpartition(":")[0]
+    reference = re.compile(re.escape(repository) + r"(?::[\w.-]+)?(?:@sha256:[0-9a-f]{64})?")
+    only_ours = set(reference.findall(new)) == {image}
+    return only_ours and reference.sub("", old) == reference.sub("", new)
 
 
 def short(digest: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -41,6 +42,7 @@ EARLIER_ROLLOUTS = 5
 SETTINGS = Settings(parallel=50, per_region=0, only_outdated=True)
 OLD, NEW = (f"sha256:{hashlib.sha256(word).hexdigest()}" for word in (b"old", b"new"))
 DRIVE_SECONDS = 600.0
+IMAGE = re.compile(r"[\w.-]+-docker\.pkg\.dev/[\w./-]+:[\w.-]+(?:@sha256:[0-9a-f]{64})?")
 
 
 def simulate(folder: Path, say: Callable[[str], None]) -> Mapping[str, float]:
@@ -133,7 +135,7 @@ def _sightings(fleet: Fleet) -> tuple[Sighting, ...]:
     for name, cluster in fleet.clusters.items():
         image = f"{cluster.region}-docker.pkg.dev/{fleet.project}/marin/marin_cluster:latest"
         old, new = (
-            f"# {name}\n{shipped}\n# image: {image}@{digest}\n".encode() for digest in (OLD, NEW)
+            IMAGE.sub(f"{image}@{digest}", f"# {name}\n{shipped}").encode() for digest in (OLD, NEW)
         )
         config = LaunchConfig(
             path=Path(f"{name}.yaml"),
