@@ -22,7 +22,8 @@ NOT_YET = os.EX_TEMPFAIL
 @dataclass
 class Command:
     """Runs ``command`` in the folder ``root``: exit code 0 is yes, 75 (EX_TEMPFAIL) not yet, any
-    other no. It runs beside the other gates; when time is up and it runs, there is no answer.
+    other no. It runs beside the other gates; while it runs, its last answer counts, and when it
+    has not given any in time, nobody knows.
 
     It finds RAYFLEET_CLUSTER, RAYFLEET_REGION, RAYFLEET_ZONE, RAYFLEET_HEAD (an address),
     RAYFLEET_IMAGE and RAYFLEET_ROLLOUT in its environment.
@@ -34,6 +35,9 @@ class Command:
     needs: tuple[str, ...] = ("health",)
     start: Callable[..., Program] = Program
     _program: Program | None = field(default=None, init=False)
+    _last: Reading = field(
+        default=Reading(Verdict.UNKNOWN, "the program has not ended yet"), init=False
+    )
 
     def check(self, subject: Subject) -> Reading:
         """Start the program, or look whether it has ended."""
@@ -44,9 +48,12 @@ class Command:
             self._program = self.start((program, *rest), env=_environment(subject), cwd=self.root)
         finished = self._program.poll()
         if finished is None:
-            return Reading(Verdict.UNKNOWN, "the program still runs")
+            return self._last
         self._program = None
-        return _reading(finished)
+        reading = _reading(finished)
+        if reading.verdict is Verdict.NOT_YET:
+            self._last = reading
+        return reading
 
     def close(self, subject: Subject) -> None:  # noqa: ARG002 (a gate's interface)
         """End the program."""
