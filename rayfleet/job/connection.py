@@ -33,14 +33,14 @@ def open_jobs(project: Project, fleet: Fleet, cluster: Cluster) -> Iterator[JobC
         yield jobs_of(head, cluster)
 
 
-def jobs_of(head: Head, cluster: Cluster) -> JobClient:
-    """The jobs of ``cluster`` over an open connection to its head.
+def jobs_of(head: Head, cluster: Cluster, *, port: int = DASHBOARD_PORT) -> JobClient:
+    """The jobs of ``cluster`` over an open connection to its head, whose dashboard is at ``port``.
 
     Raises:
         UsageError: the cluster's token cannot be read.
     """
     token = auth_token(cluster.auth, os.environ)
-    return JobClient(head.http(DASHBOARD_PORT), cluster=cluster.name, token=token)
+    return JobClient(head.http(port), cluster=cluster.name, token=token)
 
 
 def auth_token(auth: Auth, environ: Mapping[str, str]) -> str | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from rayfleet.console import Console
 from rayfleet.errors import PartialFailure, UsageError
 from rayfleet.fleet.model import Cluster, Fleet
+from rayfleet.job.connection import DASHBOARD_PORT, jobs_of
 from rayfleet.job.infrastructure import Rule, infrastructure_rule
 from rayfleet.job.vault.choice import default_backup
 from rayfleet.job.vault.model import Backup
@@ -32,14 +33,15 @@ class Preserver:
     """Saves and restores the jobs of one fleet's clusters.
 
     Nothing here takes the lock of the cluster: a restart does all of it while it holds it.
-    ``enter`` lends a connection to a head (default: a new one each time), ``narrate`` hears what
-    is going on (default: the console).
+    ``enter`` lends a connection to a head (default: a new one each time), whose dashboard is at
+    ``port``; ``narrate`` hears what is going on (default: the console).
     """
 
     project: Project
     fleet: Fleet
     console: Console
     enter: Callable[[Cluster], AbstractContextManager[Head]] | None = None
+    port: int = DASHBOARD_PORT
     narrate: Callable[[str], None] | None = None
 
     @cached_property
@@ -64,7 +66,7 @@ class Preserver:
 
         with self._head(cluster) as head:
             return take_backup(
-                HeadSource(head),
+                HeadSource(head, dashboard_port=self.port),
                 self.vault,
                 cluster=cluster.name,
                 identity=cluster.identity,
@@ -86,10 +88,8 @@ class Preserver:
         Raises:
             Unreachable: there is no head, or it does not answer.
         """
-        from rayfleet.job.connection import jobs_of
-
         with self._head(cluster) as head:
-            yield jobs_of(head, cluster)
+            yield jobs_of(head, cluster, port=self.port)
 
     def bring_packages(
         self, cluster: Cluster, backup: Backup, *, only: Collection[str]

@@ -62,9 +62,7 @@ def start(site: Site) -> Output:
     launched = not (node and _is_up(site, node))
     if launched:
         node = machines.launch()
-    head = wait_until(
-        lambda: _entered(site), what=f"{site.cluster.name}: its head", timeout=LOGIN_SECONDS
-    )
+    head = _entered(site)
     record_start(
         head,
         machines.config,
@@ -91,7 +89,12 @@ def _is_up(site: Site, node: str) -> bool:
     if recorded not in {"", config.hash} or (config.digest and digest != config.digest):
         return False
     try:
-        wait_until(lambda: _answers(site), what="the dashboard", timeout=ANSWER_SECONDS)
+        wait_until(
+            lambda: _answers(site),
+            what="the dashboard",
+            timeout=ANSWER_SECONDS,
+            clock=site.clock,
+        )
     except Unreachable:
         return False
     site.narrate("its head is up already")
@@ -107,8 +110,20 @@ def _answers(site: Site) -> bool:
         return True  # the gates tell it better
 
 
-def _entered(site: Site) -> Head | None:
-    try:
-        return site.head()
-    except Unreachable:
-        return None
+def _entered(site: Site) -> Head:
+    refusals: list[str] = []
+
+    def enter() -> Head | None:
+        try:
+            return site.head()
+        except Unreachable as error:
+            refusals.append(error.why or error.what)
+            return None
+
+    return wait_until(
+        enter,
+        what=f"{site.cluster.name}: its head lets us in",
+        timeout=LOGIN_SECONDS,
+        reason=lambda: refusals[-1],
+        clock=site.clock,
+    )

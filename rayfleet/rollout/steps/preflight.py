@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from rayfleet.cluster.started import read_start
@@ -31,22 +32,27 @@ def preflight(site: Site) -> Output:
         Locked: a rollout of another machine has the cluster.
     """
     _require_config(site)
-    site.machines.require_image()
-    node = site.machines.nodes.head()
-    seen: dict[str, object] = {"head": node, "session": "", "workers": {}, "config": ""}
-    if site.back:
-        return seen
-    trouble = "it has no head"
-    if node:
-        trouble = _look(site, node, seen)
-    if site.task.target.change is Change.START:
-        return seen
+    # The registry is asked meanwhile.
+    with ThreadPoolExecutor(1) as pool:
+        image = pool.submit(site.machines.require_image)
+        seen, trouble = _seen(site)
+        image.result()
     if trouble:
         _decide(site, trouble)
         seen["trouble"] = trouble
-    else:
+    elif seen["head"] and not site.back:
         site.mark()
     return seen
+
+
+def _seen(site: Site) -> tuple[dict[str, object], str]:
+    """What there is now, and what is wrong with it that matters."""
+    node = site.machines.nodes.head()
+    seen: dict[str, object] = {"head": node, "session": "", "workers": {}, "config": ""}
+    if site.back:
+        return seen, ""
+    trouble = _look(site, node, seen) if node else "it has no head"
+    return seen, "" if site.task.target.change is Change.START else trouble
 
 
 def _require_config(site: Site) -> None:

@@ -7,7 +7,6 @@ noted before, so that another process can still tell them apart.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -91,10 +90,10 @@ class _Quiesce:
             except Unauthorized:
                 raise
             except (Unreachable, ToolFailed) as error:
-                since = since or time.monotonic()
-                if self._is_gone() or time.monotonic() - since > PATIENCE:
+                since = since or self.site.clock.monotonic()
+                if self._is_gone() or self.site.clock.monotonic() - since > PATIENCE:
                     return self.account(error.what)
-                time.sleep(1.0)
+                self.site.clock.sleep(1.0)
 
     def result(self, older: tuple[Owed, ...]) -> dict[str, object]:
         """What is owed after all; what ended by itself is taken out of the backup as well."""
@@ -183,13 +182,13 @@ class _Quiesce:
 
     def _await(self) -> None:
         """Until none of the jobs that were asked runs, or time is up."""
-        deadline = time.monotonic() + STOP_SECONDS
+        deadline = self.site.clock.monotonic() + STOP_SECONDS
         while True:
             self._look()
             running = any(row.name in self.sent for row in self._running())
-            if not running or time.monotonic() >= deadline:
+            if not running or self.site.clock.monotonic() >= deadline:
                 return
-            time.sleep(INTERVAL)
+            self.site.clock.sleep(INTERVAL)
 
     def _by_itself(self, row: Job) -> bool:
         if not row.ended or (row.status is JobStatus.STOPPED and row.name in self.asked):

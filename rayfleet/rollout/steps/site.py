@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
@@ -17,11 +17,13 @@ from rayfleet.console import Console
 from rayfleet.errors import Unreachable
 from rayfleet.files import write_atomically
 from rayfleet.fleet.model import Cluster, Fleet
+from rayfleet.job.connection import DASHBOARD_PORT, auth_token
 from rayfleet.job.preserve import Preserver
 from rayfleet.project import Project
 from rayfleet.rollout.model import Change, Direction, Output, Owed, Step
 from rayfleet.rollout.performer import Task
 from rayfleet.rollout.steps.links import Links
+from rayfleet.waiting import Clock, SystemClock
 
 if TYPE_CHECKING:
     from rayfleet.cluster.head import Head
@@ -36,7 +38,7 @@ class Site:
     """One step of one cluster: its task, and the means to do it.
 
     ``fleet`` is the fleet whose configs are those that this direction goes to; ``folder`` is the
-    rollout's.
+    rollout's. The dashboard of its head is at ``port``.
     """
 
     project: Project
@@ -48,6 +50,8 @@ class Site:
     task: Task
     note: Callable[[Output], None]
     narrate: Callable[[str], None]
+    port: int = DASHBOARD_PORT
+    clock: Clock = field(default_factory=SystemClock)
 
     @cached_property
     def machines(self) -> Machines:
@@ -71,7 +75,12 @@ class Site:
         """Saves and restores jobs over the connection of this cluster."""
         lend = partial(self.links.lent, self.cluster.name, self._connect)
         return Preserver(
-            self.project, self.fleet, Console(), enter=lambda _: lend(), narrate=self.narrate
+            self.project,
+            self.fleet,
+            Console(),
+            enter=lambda _: lend(),
+            port=self.port,
+            narrate=self.narrate,
         )
 
     @property
@@ -93,11 +102,10 @@ class Site:
         Raises:
             Unreachable: there is no head, or it does not answer.
         """
-        from rayfleet.job.connection import DASHBOARD_PORT, auth_token
         from rayfleet.job.dashboard import Dashboard
 
         name, token = self.cluster.name, auth_token(self.cluster.auth, os.environ)
-        http = self.head().http(DASHBOARD_PORT)
+        http = self.head().http(self.port)
         return Dashboard(http, cluster=name, token=token, attempts=attempts)
 
     def jobs(self) -> JobClient:
@@ -125,7 +133,8 @@ class Site:
         plan = self.task.plan
         since = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
         path = marked(self.folder, self.cluster.name)
-        write_atomically(path, plan.id, mode=0o600)
+        if not path.exists():
+            write_atomically(path, plan.id, mode=0o600)
         place_mark(self.head(), Mark(rollout=plan.id, operator=self.operator, since=since))
 
     def forget_mark(self) -> None:
