@@ -16,6 +16,7 @@ from rayfleet.console import Console
 from rayfleet.errors import PartialFailure, RayfleetError
 from rayfleet.fleet.model import Cluster
 from rayfleet.job.redaction import redacted
+from rayfleet.rollout.held import refuse_held
 from rayfleet.rollout.order import batches
 
 if TYPE_CHECKING:
@@ -73,9 +74,11 @@ def run(
 
     Raises:
         UsageError: a cluster has no generated config.
+        Locked: a rollout has one of the clusters.
         Declined: jobs would die and nobody said yes.
         PartialFailure: a cluster failed; nothing was started after it.
     """
+    refuse_held(life.project, clusters)
     names = " ".join(f"--cluster {cluster.name}" for cluster in clusters)
     command = f"invoke {wanted} {names}"
     targets = plan(life, clusters, wanted)

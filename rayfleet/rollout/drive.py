@@ -13,17 +13,25 @@ from rayfleet.project import Project
 from rayfleet.rollout.ending import raise_for
 from rayfleet.rollout.engine import Engine
 from rayfleet.rollout.journal.store import Rollout
+from rayfleet.rollout.performer import Performer
 from rayfleet.rollout.signals import Interrupted
 from rayfleet.rollout.tell.audience import audience
 from rayfleet.rollout.tell.report import HTML_NAME, write_reports
 
 
 def drive(
-    project: Project, fleet: Fleet, console: Console, rollout: Rollout, *, as_json: bool
+    project: Project,
+    fleet: Fleet,
+    console: Console,
+    rollout: Rollout,
+    *,
+    as_json: bool,
+    performer: Performer | None = None,
 ) -> None:
     """Go on with ``rollout``, write its report at the end, and raise unless all went well.
 
-    With ``as_json`` stdout has a line of JSON per event. A second Ctrl-C ends the process.
+    With ``as_json`` stdout has a line of JSON per event. Without a ``performer`` it is done to
+    the clusters themselves. A second Ctrl-C ends the process.
 
     Raises:
         UsageError: it is of another fleet, or a cluster of it is not in the fleet any more.
@@ -31,10 +39,8 @@ def drive(
         RayfleetError: how it ended, with its exit code, the causes and the next command.
     """
     _require_fleet(project, fleet, rollout)
-    from rayfleet.rollout.steps.work import ClusterWork
-
     me = operator()
-    work = ClusterWork(project, fleet, rollout.folder, operator=me)
+    work = performer or _clusters(project, fleet, rollout, me)
     try:
         with audience(
             rollout.plan,
@@ -53,6 +59,12 @@ def drive(
         os._exit(error.exit_code)
     _report(project, console, rollout)
     raise_for(rollout.plan, state, interrupted=engine.interrupted)
+
+
+def _clusters(project: Project, fleet: Fleet, rollout: Rollout, operator: str) -> Performer:
+    from rayfleet.rollout.steps.work import ClusterWork
+
+    return ClusterWork(project, fleet, rollout.folder, operator=operator)
 
 
 def _require_fleet(project: Project, fleet: Fleet, rollout: Rollout) -> None:

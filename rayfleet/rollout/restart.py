@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from rayfleet.cluster.lease import lease_of
 from rayfleet.cluster.lifecycle import Lifecycle
 from rayfleet.console import Console
-from rayfleet.errors import Locked, RayfleetError
+from rayfleet.errors import RayfleetError
 from rayfleet.fleet.model import Cluster, Fleet
 from rayfleet.job.request import operator
 from rayfleet.project import Project
 from rayfleet.rollout.drive import drive
+from rayfleet.rollout.held import refuse_held
 from rayfleet.rollout.journal.store import Rollouts, new_id
 from rayfleet.rollout.model import Plan
 from rayfleet.rollout.plan.estimate import Sample, samples
@@ -25,6 +24,7 @@ from rayfleet.rollout.plan.planner import Draft, Heading, estimated, make_plan
 from rayfleet.rollout.plan.show import plan_lines, question, show_plan
 from rayfleet.rollout.state import Result, State
 from rayfleet.rollout.tell.events import summary_document
+from rayfleet.rollout.tell.words import count
 
 LEARN_FROM = 30
 """How many earlier rollouts an estimate looks at, the newest first."""
@@ -86,7 +86,7 @@ def plan_restart(
     """
     settings = wish.options.settings(fleet.rollout)
     waves = wish.options.wave_sizes(fleet.rollout)
-    _refuse_held(project, wish.clusters)
+    refuse_held(project, wish.clusters)
     now = datetime.now(UTC)
     heading = Heading(
         id=new_id(now),
@@ -96,7 +96,8 @@ def plan_restart(
         fleet=project.shown(project.fleet_file),
     )
     life = Lifecycle(project, fleet, console)
-    draft = make_plan(life, wish.clusters, settings, heading=heading, waves=waves, image=image)
+    with console.phase(f"look at {count(len(wish.clusters), 'cluster')}"):
+        draft = make_plan(life, wish.clusters, settings, heading=heading, waves=waves, image=image)
     return estimated(draft, _known(Rollouts(project.state)))
 
 
@@ -107,22 +108,3 @@ def _known(rollouts: Rollouts) -> list[Sample]:
         with suppress(RayfleetError, ValueError):
             found += samples(rollout.plan, rollout.state())
     return found
-
-
-def _refuse_held(project: Project, clusters: Sequence[Cluster]) -> None:
-    """Say at once what a preflight would find after a while.
-
-    Raises:
-        Locked: another rollout holds some of ``clusters``; all are named.
-    """
-    leases = [lease for cluster in clusters if (lease := lease_of(project, cluster))]
-    if not leases:
-        return
-    refusal = leases[0].refusal(time.time())
-    if len(leases) == 1:
-        raise refusal
-    raise Locked(
-        f"{', '.join(lease.cluster for lease in leases)} belong to rollouts that are not through",
-        why="".join(f"\n  {lease.cluster}: {lease.describe(time.time())}" for lease in leases),
-        next_step=refusal.next_step,
-    )

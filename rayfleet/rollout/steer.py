@@ -17,6 +17,7 @@ from rayfleet.project import Project
 from rayfleet.rollout import verbs
 from rayfleet.rollout.drive import drive
 from rayfleet.rollout.journal.store import Rollout, Rollouts
+from rayfleet.rollout.performer import Performer
 from rayfleet.rollout.state import Result
 from rayfleet.rollout.tell.words import count
 from rayfleet.rollout.verbs import Answer
@@ -24,7 +25,8 @@ from rayfleet.rollout.verbs import Answer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steering:
-    """One operator at one terminal. ``fleet`` loads the fleet file when it is needed.
+    """One operator at one terminal. ``fleet`` loads the fleet file when it is needed;
+    ``performer`` as for :func:`drive`.
 
     Every method takes the id of a rollout or how it begins; empty means the latest that is not
     finished, else the latest. Clusters are names or globs; none means all that it fits.
@@ -34,6 +36,7 @@ class Steering:
     console: Console
     fleet: Callable[[], Fleet]
     as_json: bool = False
+    performer: Performer | None = None
 
     def resume(self, rollout_id: str) -> None:
         """Go on where the rollout was paused or its run died.
@@ -159,7 +162,14 @@ class Steering:
             self._drive(rollout)
 
     def _drive(self, rollout: Rollout) -> None:
-        drive(self.project, self.fleet(), self.console, rollout, as_json=self.as_json)
+        drive(
+            self.project,
+            self.fleet(),
+            self.console,
+            rollout,
+            as_json=self.as_json,
+            performer=self.performer,
+        )
 
 
 def _chosen(rollout: Rollout, names: Sequence[str]) -> list[str]:

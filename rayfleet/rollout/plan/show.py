@@ -79,7 +79,8 @@ def _headline(plan: Plan) -> str:
 
 def _target_lines(target: Target, rules: Settings) -> Iterator[str]:
     yield f"{target.change} {target.cluster}: {target.why}"
-    yield f"  where: project {target.project}, zone {target.zone}, {_machines(target)}"
+    yield f"  project {target.project}, zone {target.zone}"
+    yield f"  {_machines(target)}"
     for line in target.changes:
         yield f"  {line}"
     for job in target.jobs:
@@ -99,7 +100,7 @@ def _machines(target: Target) -> str:
     if not target.head:
         return "no head"
     workers = ", ".join(f"{number} {kind}" for kind, number in sorted(target.workers.items()))
-    return f"head {target.head}, workers: {workers or 'none'}"
+    return f"head {target.head}, workers {workers or 'none'}"
 
 
 def _refusals(target: Target, rules: Settings) -> Iterator[str]:
