@@ -45,6 +45,10 @@ bench-publish: setup ## Publishing to four registries against docker and skopeo:
 bench-jobs: setup ## A hundred jobs over the loss of a head against Ray's own CLI: four minutes
 	@.venv/bin/python scripts/bench/jobs.py --json
 
+.PHONY: bench-rollout
+bench-rollout: setup ## Staged restarts against Ray's own launcher, and a thousand clusters: ten minutes
+	@.venv/bin/python scripts/bench/rollout.py --json
+
 .PHONY: clean
 clean: ## Remove caches and .venv; the sandbox and its state stay
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info

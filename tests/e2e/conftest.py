@@ -38,7 +38,7 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SandboxCli]:
 @pytest.fixture(scope="session")
 def released(sandbox: SandboxCli) -> SandboxCli:
     """The sandbox after a release: four clusters on the published image."""
-    sandbox("release", "--yes", ALLOW, "--json").must()
+    sandbox("release", "--yes", ALLOW, "--waves", "100%", "--bake", "0s", "--json").must()
     return sandbox
 
 

@@ -19,17 +19,21 @@ from tests.support.sandbox import ROOT, Ran, SandboxCli
 SLEEPER = "python -c 'import time; time.sleep(600)'"
 
 
-def test_restart_that_would_kill_a_job_names_it_and_needs_yes(released: SandboxCli) -> None:
+def test_change_that_would_kill_a_job_names_it_and_needs_yes(released: SandboxCli) -> None:
     submit = released("jobs.submit", "--cluster", "us-central2", "--no-wait", SLEEPER, "--json")
     job = submit.must().json()["submission_id"]
     head = released.status()["us-central2"]["head"]
-    refused = released("restart", "--cluster", "us-central2")
-    _is_error(refused, 3, job, "invoke restart --cluster us-central2 --yes")
+    before = released("rollouts.list", "--json").must().json()["rollouts"]
+    refused = released("stop", "--cluster", "us-central2")
+    _is_error(refused, 3, job, "1 running job will be killed", "--yes")
+    refused = released("restart", "--cluster", "us-central2", "--no-preserve-jobs")
+    _is_error(refused, 3, f"KILLS job {job}", "KILL 1 running job", "--no-preserve-jobs --yes")
+    asked = released("restart", "--cluster", "us-central2")
+    _is_error(asked, 3, f"job {job}", "invoke restart --cluster us-central2 --yes")
+    assert "KILL" not in asked.err
     assert released.status()["us-central2"]["head"] == head
-    released("restart", "--cluster", "us-central2", "--yes").must()
-    after = released.status()["us-central2"]
-    assert after["state"] == "healthy"
-    assert after["head"] != head
+    assert released("rollouts.list", "--json").must().json()["rollouts"] == before
+    released("jobs.stop", "--cluster", "us-central2", job).must()
 
 
 def test_stop_leaves_no_node_and_start_brings_it_back(released: SandboxCli) -> None:
@@ -39,14 +43,6 @@ def test_stop_leaves_no_node_and_start_brings_it_back(released: SandboxCli) -> N
     assert released.status()["us-central2-staging"]["state"] == "stopped"
     released("start", "--cluster", "us-central2-staging").must()
     assert released.status()["us-central2-staging"]["state"] == "healthy"
-
-
-def test_restart_killed_in_the_middle_is_finished_by_the_second_run(released: SandboxCli) -> None:
-    restart = ["restart", "--cluster", "us-east5", "--yes"]
-    released.kill_when(restart, lambda line: "ray up" in line)
-    released(*restart).must()
-    assert released.status()["us-east5"]["state"] == "healthy"
-    assert len(released.vms("us-east5", "head")) == 1
 
 
 def test_unknown_cluster_is_refused_with_what_there_is(released: SandboxCli) -> None:
@@ -62,7 +58,7 @@ def test_pin_that_no_registry_has_stops_nothing(released: SandboxCli) -> None:
         pins.write_text(re.sub(r"sha256:[0-9a-f]{64}", f"sha256:{'0' * 64}", good))
         released("update-configs", "--cluster", "europe-west4").must()
         refused = released("restart", "--cluster", "europe-west4", "--yes")
-        _is_error(refused, 2, "europe-west4", "000000", "invoke cluster-docker")
+        _is_error(refused, 2, "europe-west4", "000000", "untouched", "invoke rollouts.show")
         assert released.status()["europe-west4"]["head"] == head
     finally:
         pins.write_text(good)

@@ -52,7 +52,8 @@ class Story:
         """The machine of the head is gone; then a new head comes up."""
         self.head.kill()
         self.without_head = self.cli("jobs.backup", "--cluster", CLUSTER)
-        self.cli("restart", "--cluster", CLUSTER, "--yes").must()
+        self.cli("stop", "--cluster", CLUSTER, "--yes").must()
+        self.cli("start", "--cluster", CLUSTER).must()
         self.without_jobs = self.cli("jobs.backup", "--cluster", CLUSTER)
 
     def give_back(self) -> None:

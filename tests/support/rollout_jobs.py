@@ -30,9 +30,15 @@ def begin(cli: SandboxCli, clusters: Iterable[str]) -> None:
     for cluster in lacking:
         head = SandboxHead(cli, cluster)
         _end_running(head)
+        known = _states(head.facts())
+        fresh = [kind for kind in kinds(cluster) if known.get(kind.name) not in ALIVE]
+        old = " ".join(f"{matrix.BUCKET}/runs/{kind.name}" for kind in fresh)
         head.shell(f"mkdir -p {matrix.BUCKET}/runs {matrix.BUCKET}/stop")
-        head.shell(f"rm -f {matrix.BUCKET}/runs/{cluster}-* {matrix.BUCKET}/stop/all")
-        matrix.submit(head, kinds(cluster))
+        head.shell(f"rm -f {old} {matrix.BUCKET}/stop/all")
+        for kind in fresh:
+            if kind.name in known:
+                head.delete(kind.name)
+        matrix.submit(head, fresh)
     for cluster in lacking:
         matrix.wait_for(SandboxHead(cli, cluster), kinds(cluster), lines={})
 

@@ -97,6 +97,10 @@ class SandboxHead:
         """Stop a job as somebody else's client would."""
         self._python(SEND, "POST", f"/api/jobs/{job}/stop", "application/json", given=b"{}")
 
+    def delete(self, job: str) -> None:
+        """Let the head forget a job that has ended."""
+        self._python(SEND, "DELETE", f"/api/jobs/{job}", "application/json")
+
     def shell(self, script: str, *, given: bytes = b"", detached: bool = False) -> str:
         """Run ``script`` there as the user ray and return what it printed."""
         how = ["-d"] if detached else ["-i"]
