@@ -20,6 +20,7 @@ from rayfleet.rollout.model import Plan
 from rayfleet.rollout.state import State
 from rayfleet.rollout.tell import messages
 from rayfleet.rollout.tell.events import began, summary_document
+from rayfleet.rollout.tell.words import spell
 from rayfleet.rollout.tell.writer import HURRY_SECONDS
 
 SLACK_ROOM = 4000
@@ -101,7 +102,7 @@ class Webhook:
         self._put(None)
         thread.join(HURRY_SECONDS if hurry else self._patience.at_end)
         if thread.is_alive() and not hurry:
-            self._tell(f"no answer within {self._patience.at_end:.0f} s to the last message")
+            self._tell(f"no answer within {spell(self._patience.at_end)} to the last message")
 
     def _begin(self, record: Record, state: State) -> None:
         if record.number == 1:

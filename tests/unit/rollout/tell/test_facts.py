@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
 
 from rayfleet.rollout.journal.records import Kind
 from rayfleet.rollout.model import Direction, Settings, Step, Wave
@@ -149,7 +150,7 @@ def test_the_rest_gets_shorter_and_ends_at_nothing() -> None:
         rests.append(rest if rest is not None else -1.0)
     assert rests[0] == 540.0
     assert rests[-1] == 0.0
-    assert all(later <= earlier + 0.01 for earlier, later in zip(rests, rests[1:], strict=False))
+    assert all(later <= earlier + 0.01 for earlier, later in pairwise(rests))
 
 
 def test_without_any_estimate_the_rest_is_known_once_a_cluster_is_done() -> None:
@@ -163,5 +164,3 @@ def test_without_any_estimate_the_rest_is_known_once_a_cluster_is_done() -> None
     rest = rest_seconds(story.plan, story.example().state, now)
     assert rest is not None
     assert abs(rest - ended) < 1
-
-
