@@ -154,15 +154,11 @@ def _done(way: Way, step: Step, record: Record) -> Way:
 
 def _failed(way: Way, step: Step, record: Record) -> Way:
     """A step failed; or a cluster that was done already has turned bad while its wave baked."""
-    late = way.outcome in GOOD
-    return replace(
-        way,
-        step=step,
-        error=record.data,
-        times=_closed(way.times, record.at),
-        outcome=Outcome.FAILED if late else way.outcome,
-        ended=record.at if late else way.ended,
-    )
+    if way.outcome in GOOD:
+        way = replace(way, outcome=Outcome.FAILED, ended=record.at)
+    else:
+        way = _began(way, record.at)
+    return replace(way, step=step, error=record.data, times=_closed(way.times, record.at))
 
 
 def _ended(way: Way, record: Record) -> Way:

@@ -45,7 +45,8 @@ def decide(plan: Plan, state: State, *, now: float, in_flight: Collection[str]) 
     look = _Look(plan, state, frozenset(in_flight))
     unsure, halves = look.inconclusive(), look.halves()
     wanted = [*look.again(), *look.ways_back()]
-    fresh = [] if unsure else look.fresh(lone=not (look.busy or halves))
+    others = look.busy.union(name for name, _ in (*halves, *wanted))
+    fresh = [] if unsure else look.fresh(others)
     wanted += [(name, Direction.FORWARD) for name in fresh]
     bake = look.bake(now)
     quiet = ""
@@ -104,9 +105,9 @@ class _Look:
             if _last(cluster) is Outcome.INCONCLUSIVE and not self._goes_back(cluster)
         ]
 
-    def fresh(self, *, lone: bool) -> list[str]:
+    def fresh(self, others: Collection[str]) -> list[str]:
         """Clusters of the wave at hand that may go forward now, from where they were before the
-        rollout. ``lone``: nothing else goes on."""
+        rollout. ``others`` are those that go on."""
         if self.wave is None or self.state.aborted:
             return []
         wave = self.plan.waves[self.wave].clusters
@@ -116,10 +117,10 @@ class _Look:
         missing = unproven(self.plan, self.state)
         if not missing or not names:
             return names
-        if not missing.isdisjoint(self._digest(name) for name in self.busy):
+        if not missing.isdisjoint(map(self._digest, others)):
             return []
         before = list(takewhile(lambda name: self._digest(name) not in missing, names))
-        return before or (names[:1] if lone else [])
+        return before or ([] if others else names[:1])
 
     def bake(self, now: float) -> Decision:
         """What the bake of the wave at hand wants, once all of the wave has ended."""
