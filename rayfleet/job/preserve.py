@@ -17,6 +17,7 @@ from rayfleet.job.vault.choice import default_backup
 from rayfleet.job.vault.model import Backup
 from rayfleet.job.vault.store import Vault
 from rayfleet.project import Project
+from rayfleet.waiting import Clock, SystemClock
 
 if TYPE_CHECKING:
     from rayfleet.cluster.head import Head
@@ -43,6 +44,7 @@ class Preserver:
     enter: Callable[[Cluster], AbstractContextManager[Head]] | None = None
     port: int = DASHBOARD_PORT
     narrate: Callable[[str], None] | None = None
+    clock: Clock | None = None
 
     @cached_property
     def vault(self) -> Vault:
@@ -74,6 +76,7 @@ class Preserver:
                 narrate=self._narrator(cluster),
                 onto=onto,
                 stopped=stopped,
+                clock=self.clock,
             )
 
     @cached_property
@@ -102,7 +105,6 @@ class Preserver:
             Unreachable: the head does not answer, or stopped answering on the way.
         """
         from rayfleet.job.restore.packages import bring_packages
-        from rayfleet.waiting import SystemClock
 
         jobs = [job for job in backup.restorable if job.submission_id in only]
         uris = tuple(dict.fromkeys(uri for job in jobs for uri in job.packages))
@@ -115,7 +117,7 @@ class Preserver:
                 backup,
                 uris,
                 narrate=self._narrator(cluster),
-                clock=SystemClock(),
+                clock=self.clock or SystemClock(),
             )
         return len(uris), problems
 
@@ -155,6 +157,7 @@ class Preserver:
                 per_second=per_second,
                 watch=watch,
                 narrate=self._narrator(cluster),
+                clock=self.clock,
             )
 
     def _chosen(self, cluster: Cluster, backup_id: str) -> Backup:

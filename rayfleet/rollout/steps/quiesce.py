@@ -17,7 +17,7 @@ from rayfleet.job.dashboard import Unauthorized
 from rayfleet.job.model import LOST_WITH_HEAD, Job, JobKind, JobStatus, UnknownJob
 from rayfleet.job.preserve import require_complete
 from rayfleet.job.snapshot.merge import without
-from rayfleet.job.vault.model import Backup
+from rayfleet.job.vault.model import Backup, SavedJob
 from rayfleet.rollout.model import Output, Owed, Step
 from rayfleet.rollout.steps.site import Site, owed_document, owed_of
 
@@ -71,6 +71,11 @@ class _Quiesce:
     sent: set[str] = field(default_factory=set)
     rows: Mapping[str, Job] = field(default_factory=dict)
     late: int = 0
+    first: tuple[SavedJob, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Keep what the snapshot had."""
+        self.first = self.backup.restorable
 
     def recall(self, notes: Sequence[Output]) -> None:
         """Go on where an earlier process was killed."""
@@ -102,6 +107,7 @@ class _Quiesce:
             for job in self.backup.restorable
             if (row := self.rows.get(job.submission_id)) is not None and self._by_itself(row)
         }
+        seen = dict.fromkeys(job.submission_id for job in (*self.first, *self.backup.restorable))
         if ended:
             draft = without(self.backup, ended, datetime.now(UTC))
             self.backup = self.site.preserver.vault.save(draft)
@@ -109,9 +115,12 @@ class _Quiesce:
         stopped = tuple(name for name in names if name in self.asked)
         alive = [name for name in names if name in self.rows and not self.rows[name].ended]
         owed = (*older, Owed(backup=self.backup.id, jobs=names, stopped=stopped))
+        endings = self.backup.ended
         return {
             "owed": owed_document(owed),
-            "ended": {name: status.value for name, status in ended.items()},
+            "ended": {
+                name: endings[name].value for name in seen if name in endings and name not in names
+            },
             "late": self.late,
             "unstopped": alive,
         }

@@ -81,6 +81,7 @@ class Site:
             enter=lambda _: lend(),
             port=self.port,
             narrate=self.narrate,
+            clock=self.clock,
         )
 
     @property
