@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rayfleet.rollout.model import Direction, Plan, Step, Target
-from rayfleet.rollout.state import State
+from rayfleet.rollout.state import ClusterState, State
 from rayfleet.rollout.tell.axis import Axis
-from rayfleet.rollout.tell.facts import TROUBLED, Standing, standing
+from rayfleet.rollout.tell.facts import TROUBLED, Standing, last_way, standing
 from rayfleet.rollout.tell.images import image_text
 from rayfleet.rollout.tell.jobs import fates_of
 from rayfleet.rollout.tell.markup import Html, el
 from rayfleet.rollout.tell.timeline import Bake, Fate, Timeline, Try
-from rayfleet.rollout.tell.words import count, one_line, safe, spell
+from rayfleet.rollout.tell.words import count, cut, one_line, safe, spell
 
 OPEN_WAVE = 40
 """Clusters of a wave from which its lanes are folded away unless one is in trouble."""
@@ -225,6 +225,7 @@ def _inside(story: Story, target: Target, where: Standing, tries: Sequence[Try])
         ("workers before", workers or "none"),
         ("jobs", f"{count(len(fates), 'job')}, {lost or 'none'} lost" if fates else "none"),
         ("why", one_line(safe(target.why))),
+        ("gates", _gates(cluster)),
     ]
     return el(
         "div",
@@ -238,6 +239,18 @@ def _inside(story: Story, target: Target, where: Standing, tries: Sequence[Try])
         el("dl", [[el("dt", key), el("dd", value)] for key, value in facts if value]),
         cls="inside",
     )
+
+
+def _gates(cluster: ClusterState) -> str:
+    """What each gate has found, on the last way."""
+    found = last_way(cluster)
+    output = found[1].outputs.get(Step.GATES, {}) if found else {}
+    if "promoted" in output:
+        return one_line(f"taken as passed by {output['promoted']}")
+    passed = output.get("passed")
+    if not isinstance(passed, Mapping):
+        return ""
+    return "; ".join(cut(one_line(safe(f"{gate}: {said}")), 90) for gate, said in passed.items())
 
 
 def _row(each: Try) -> Html:

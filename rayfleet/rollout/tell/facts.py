@@ -138,7 +138,7 @@ def _failures_of(plan: Plan, target: Target, cluster: ClusterState) -> Iterator[
             direction=direction,
             step=way.step,
             standing=now,
-            what=what,
+            what=what.removeprefix(f"{target.cluster}: "),
             why=why,
             next=following or f"invoke rollouts.show {plan.id}",
         )

@@ -253,7 +253,7 @@ class _Columns:
         if not self._has_detail:
             return ""
         if where in TROUBLED:
-            return one_line(self._errors.get(name, "")).removeprefix(f"{name}: ")
+            return one_line(self._errors.get(name, ""))
         if where not in MOVING:
             return ""
         view = self._view

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rayfleet.rollout.model import Plan, PlannedJob, Step, Target
@@ -69,6 +69,14 @@ def fates_of(plan: Plan, target: Target, cluster: ClusterState) -> Iterator[JobF
         owner = str(row.get("owner", ""))
         late = PlannedJob(id=name, owner=owner, status="began later", entrypoint="")
         yield _fate(target, late, str(row["outcome"]), str(row.get("reason", "")))
+
+
+def unpreserved(target: Target, cluster: ClusterState) -> tuple[str, ...]:
+    """What ran beside the jobs and cannot be given back: as the snapshot saw it, else the plan."""
+    lines: Sequence[object] = target.unpreservable
+    if cluster.forward is not None and Step.SNAPSHOT in cluster.forward.outputs:
+        lines = listed(cluster.forward.outputs[Step.SNAPSHOT], "unpreservable") or lines
+    return tuple(one_line(safe(line)) for line in lines)
 
 
 def _fate(target: Target, job: PlannedJob, outcome: str, reason: str) -> JobFate:

@@ -20,7 +20,7 @@ from rayfleet.rollout.tell.facts import (
     waves_of,
 )
 from rayfleet.rollout.tell.images import image_text
-from rayfleet.rollout.tell.jobs import JobFate, fates_of
+from rayfleet.rollout.tell.jobs import JobFate, fates_of, unpreserved
 from rayfleet.rollout.tell.page import html_report
 from rayfleet.rollout.tell.timeline import Fate, Timeline, Try, down_seconds, trace
 from rayfleet.rollout.tell.words import count, one_line, safe, spell
@@ -112,7 +112,7 @@ def _cluster(
         yield from (f"    {_job(fate)}" for fate in fates)
     if target.jobs_problem:
         yield f"  its jobs could not be listed: {one_line(safe(target.jobs_problem))}"
-    yield from (f"  never preserved: {one_line(safe(line))}" for line in target.unpreservable)
+    yield from (f"  never preserved: {line}" for line in unpreserved(target, cluster))
 
 
 def _try(each: Try, timeline: Timeline) -> str:

@@ -7,16 +7,16 @@ STYLE = """
 --text:#17212b;--mute:#566371;--link:#0b5cad;--good:#11703c;--goodbg:#dcf3e4;--bad:#b3202c;
 --badbg:#fde4e4;--warn:#845300;--warnbg:#fdeecb;--back:#92268f;--backbg:#f8e2f6;--busy:#0b5cad;
 --busybg:#dfecfa;--grid:#e3e8ee;--label:13.5rem;
---a1:#6f86a8;--a2:#5b7397;--a3:#496187;--b1:#c77d12;--b2:#b4660c;--b3:#9a5208;--c1:#0d7d74;
---d1:#2c7fb8;--e1:#7d67cf;--e2:#6c55bf;--e3:#5944a8;--f1:#7a8794;--rb:#a43aa0;--rb2:#882a85;
---fail:#c62631;--unsure:#b98600}
+--a1:#5d769b;--a2:#4f6483;--a3:#3c5070;--b1:#a4670e;--b2:#98560a;--b3:#844606;--c1:#0c7970;
+--d1:#2976ab;--e1:#7a64ce;--e2:#6850bd;--e3:#5641a2;--f1:#677480;--rb:#a73ba3;--rb2:#8b2b88;
+--fail:#c82631;--unsure:#b98600}
 @media(prefers-color-scheme:dark){:root{--bg:#0f141a;--card:#171e26;--line:#2a3440;--soft:#1f2832;
 --text:#e4e9ef;--mute:#9ba8b6;--link:#79b8ff;--good:#7ee2a5;--goodbg:#123624;--bad:#ff9ea2;
 --badbg:#48191d;--warn:#f7cd74;--warnbg:#40310c;--back:#f0a6ec;--backbg:#411a40;--busy:#8cc4ff;
 --busybg:#142f4d;--grid:#26303b;
---a1:#7e95b8;--a2:#6a82a6;--a3:#587096;--b1:#d18a1f;--b2:#bd7015;--b3:#a65b0e;--c1:#16897f;
---d1:#3a8ac4;--e1:#8b76d8;--e2:#7a64ca;--e3:#6953b6;--f1:#74818e;--rb:#b84cb4;--rb2:#9a3a97;
---fail:#dc4650;--unsure:#c99a1a}}
+--a1:#5976a2;--a2:#586f93;--a3:#52698d;--b1:#a16a17;--b2:#a05f11;--b3:#9d560d;--c1:#148077;
+--d1:#3379ac;--e1:#7b63d2;--e2:#745dc7;--e3:#6e59b8;--f1:#697581;--rb:#b447b0;--rb2:#a43da1;
+--fail:#d93641;--unsure:#c99a1a}}
 *{box-sizing:border-box}
 body{margin:0;background:var(--bg);color:var(--text);line-height:1.5;-webkit-text-size-adjust:100%;
 font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Noto Sans","DejaVu Sans",sans-serif}

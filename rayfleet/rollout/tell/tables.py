@@ -9,7 +9,7 @@ from rayfleet.rollout.model import Direction
 from rayfleet.rollout.tell.chart import Story, pill
 from rayfleet.rollout.tell.facts import Failure, cluster_seconds, failures, in_order, standing
 from rayfleet.rollout.tell.images import image_text, short
-from rayfleet.rollout.tell.jobs import JobFate, fates_of, job_fates
+from rayfleet.rollout.tell.jobs import JobFate, fates_of, job_fates, unpreserved
 from rayfleet.rollout.tell.markup import Child, Html, el
 from rayfleet.rollout.tell.timeline import down_seconds
 from rayfleet.rollout.tell.words import count, one_line, safe, spell
@@ -101,7 +101,9 @@ def jobs_table(story: Story) -> Html | None:
     """One row per job, those that somebody has to look after first."""
     fates = sorted(job_fates(story.plan, story.state), key=lambda fate: not fate.lost)
     others = [
-        (target.cluster, line) for target in in_order(story.plan) for line in target.unpreservable
+        (target.cluster, line)
+        for target in in_order(story.plan)
+        for line in unpreserved(target, story.state.clusters[target.cluster])
     ]
     unknown = [
         (target.cluster, target.jobs_problem)

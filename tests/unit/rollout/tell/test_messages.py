@@ -43,7 +43,7 @@ def test_after_they_hear_of_result_time_failures_and_the_next_command() -> None:
     assert lines[0] == (
         "rollout 20261121T163000Z-4f2a: failed after 3 min 58 s: 1 rolled back, 2 not begun"
     )
-    assert lines[1].startswith("us-east5 (start): rolled back: us-east5: the head does not")
+    assert lines[1].startswith("us-east5 (start): rolled back: the head does not")
     assert lines[2].startswith("  next: invoke rollouts.retry")
     assert lines[3:] == ["3 jobs: 3 kept, 0 not", "report: r/report.html"]
 

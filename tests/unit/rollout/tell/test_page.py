@@ -188,6 +188,21 @@ def test_kills_retries_and_breaks_show_in_the_timeline() -> None:
     assert "retry us-east5 by bob@laptop" in page.text
 
 
+def test_a_lane_unfolds_to_gates_image_and_workers() -> None:
+    text = page_of(four_good()).text
+    assert "ssh: it answers; health: GCS and head are well; workers: 8" in text
+    assert "sha256:3c9a3c9a3c9a -> sha256:d41ed41ed41e" in text
+    assert "8 v6e-128" in text
+    story = Story(make_plan([Wave(name="1", clusters=("a",))], [make_target("a")]))
+    story.begin()
+    seen = {"owed": [], "unpreservable": ["driver of notebook-3"]}
+    promoted = {"promoted": "bob@laptop"}
+    story.run(1, "a", outputs={Step.SNAPSHOT: seen, Step.GATES: promoted})
+    text = page_of(story.example()).text
+    assert "taken as passed by bob@laptop" in text
+    assert "driver of notebook-3" in text
+
+
 def test_segments_lie_within_the_axis_and_in_order() -> None:
     page = page_of(four_good())
     for attributes in page.all("i"):
