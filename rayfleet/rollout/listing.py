@@ -34,6 +34,7 @@ from rayfleet.rollout.tell.words import clock, one_line, safe, spell
 MOST = 20
 """How many rollouts are listed unless all are asked for."""
 
+CUT_OFF = "cut off"
 DIED = "died"
 RUNNING = "running"
 
@@ -86,7 +87,9 @@ def show_rollout(
     for line in _head(rollout, records, state, running=running, now=now):
         console.data(line)
     columns = ("cluster", "wave", "state", "step", "time", "detail")
-    console.table(columns, list(_rows(plan, state, now)))
+    # Of one that nobody drives no step goes on, and no time passes.
+    until = now if running or not records else records[-1].at
+    console.table(columns, list(_rows(plan, state, until, running=running)))
     for line in _foot(plan, state, running=running):
         console.data(line)
 
@@ -158,16 +161,17 @@ def _head(
     yield ""
 
 
-def _rows(plan: Plan, state: State, now: datetime) -> Iterator[tuple[str, ...]]:
+def _rows(plan: Plan, state: State, now: datetime, *, running: bool) -> Iterator[tuple[str, ...]]:
     numbers = {name: n for n, wave in enumerate(plan.waves, 1) for name in wave.clusters}
     for target in in_order(plan):
         name = target.cluster
         cluster = state.clusters[name]
         took = cluster_seconds(cluster, now)
+        cut_off = standing(cluster) in MOVING and not running
         yield (
             name,
             str(numbers[name]),
-            standing(cluster).value,
+            CUT_OFF if cut_off else standing(cluster).value,
             _step(cluster),
             clock(took) if took is not None else "",
             _detail(cluster),

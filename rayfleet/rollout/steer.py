@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from rayfleet.cluster.lease import Lease, lease_of, release_cluster
+from rayfleet.cluster.lease import Holdable, Lease, Names, lease_of, release_cluster
 from rayfleet.console import Console
 from rayfleet.errors import UnknownCluster, UsageError
-from rayfleet.fleet.model import Cluster, Fleet
+from rayfleet.fleet.model import Fleet
+from rayfleet.fleet.select import select_clusters
 from rayfleet.job.request import operator
 from rayfleet.project import Project
 from rayfleet.rollout import verbs
@@ -102,8 +103,8 @@ class Steering:
         )
         self._do(rollout, verbs.rollback(rollout, names, by=operator()))
 
-    def unlock(self, rollout_id: str, clusters: Sequence[Cluster], *, yes: bool) -> None:
-        """End leases that nobody works by: of the rollout, or those on ``clusters``.
+    def unlock(self, rollout_id: str, clusters: Sequence[str], *, yes: bool) -> None:
+        """End leases that nobody works by: of the rollout, or whoever's on ``clusters``.
 
         Raises:
             UsageError: neither a rollout nor a cluster is named.
@@ -113,42 +114,46 @@ class Steering:
         if not rollout_id and not clusters:
             raise UsageError(
                 "neither a rollout nor a cluster is named",
-                why="a lease that is ended leaves a cluster as it is, maybe half changed",
+                why="a cluster that is given free stays as it is, maybe half changed",
                 next_step="invoke rollouts.list, then: invoke rollouts.unlock ID",
             )
-        again = "".join(
-            [f" {rollout_id}" if rollout_id else "", _flags([c.name for c in clusters])]
-        )
+        held = self._leases(rollout_id, clusters)
+        if not held:
+            self.console.say("no rollout has any of them; next: invoke rollouts.list")
+            return
+        for lease, _ in held:
+            self.console.say(f"{lease.cluster}: {lease.describe(time.time())}")
+        again = (f" {rollout_id}" if rollout_id else "") + _flags(clusters)
         self.console.confirm(
-            "End these leases? What their rollout still owed the clusters stays undone: a start,"
-            " or jobs that are in the vault",
+            f"Give {count(len(held), 'cluster')} free? What their rollout still owes them stays"
+            " undone: a start, or jobs that are in the vault.",
             yes=yes,
             refused_next=f"invoke rollouts.unlock{again} --yes",
         )
-        gone = self._ended(rollout_id, clusters)
-        for lease in gone:
-            self.console.say(f"{lease.cluster} is free: {lease.describe(time.time())}")
-            self.console.say(f"  next: invoke jobs.vault --cluster {lease.cluster}")
-        if not gone:
-            self.console.say("there is no lease to end; next: invoke rollouts.list")
+        for lease, cluster in held:
+            self._end(lease, cluster)
+            self.console.say(f"{lease.cluster} is free; invoke status --cluster {lease.cluster}")
+            self.console.say(f"  its backups: invoke jobs.vault --cluster {lease.cluster}")
 
-    def _ended(self, rollout_id: str, clusters: Sequence[Cluster]) -> list[Lease]:
+    def _leases(self, rollout_id: str, names: Sequence[str]) -> list[tuple[Lease, Holdable]]:
+        """The leases that are meant, each with its cluster."""
+        places: list[Holdable] = []
         if rollout_id:
             rollout = self._open(rollout_id)
-            return list(verbs.unlock(self.project, rollout, [c.name for c in clusters]))
-        gone: list[Lease] = []
-        for cluster in clusters:
-            lease = lease_of(self.project, cluster)
-            if lease is not None:
-                self._end(lease, cluster)
-                gone.append(lease)
-        return gone
+            rollout_id, targets = rollout.id, rollout.plan.targets
+            chosen = _chosen(rollout, names) or list(targets)
+            places += [Names(name=name, identity=targets[name].identity) for name in chosen]
+        else:
+            places += select_clusters(self.fleet(), names, every=False)
+        leases = ((lease_of(self.project, place), place) for place in places)
+        return [(one, place) for one, place in leases if one and rollout_id in {"", one.rollout}]
 
-    def _end(self, lease: Lease, cluster: Cluster) -> None:
+    def _end(self, lease: Lease, cluster: Holdable) -> None:
         known = {rollout.id: rollout for rollout in Rollouts(self.project.state).all()}
         if lease.rollout in known:
             verbs.unlock(self.project, known[lease.rollout], [cluster.name])
             return
+        # Of a rollout that is not on this disk: nobody here can go on with it.
         if not lease.stale(time.time()):
             raise lease.refusal(time.time())
         release_cluster(self.project, cluster)

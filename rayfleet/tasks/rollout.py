@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from invoke.context import Context
 from invoke.tasks import task
 
-from rayfleet.tasks.edge import chosen, open_session
+from rayfleet.tasks.edge import open_session
 from rayfleet.tasks.words import WordTask
 
 if TYPE_CHECKING:
@@ -175,9 +175,7 @@ def unlock(context: Context, cluster: list[str], rollout: str = "", yes: bool = 
 
     Never needed to go on with it: rollouts.resume, retry and rollback take it up again.
     """
-    steering = _steering(context, False)
-    clusters = chosen(steering.fleet(), cluster, every=False) if cluster else ()
-    steering.unlock(rollout, clusters, yes=yes)
+    _steering(context, False).unlock(rollout, cluster, yes=yes)
 
 
 def _steering(context: Context, as_json: bool) -> Steering:

@@ -36,6 +36,10 @@ def plan_lines(plan: Plan) -> Iterator[str]:
 
 
 def _lines(plan: Plan) -> Iterator[str]:
+    if not plan.targets:
+        yield from _left_alone(plan)
+        yield "nothing to do"
+        return
     yield f"rollout {plan.id}: {_headline(plan)}"
     yield ""
     for number, wave in enumerate(plan.waves, 1):
@@ -45,9 +49,13 @@ def _lines(plan: Plan) -> Iterator[str]:
         yield ""
         yield from _target_lines(target, plan.settings)
     yield ""
+    yield from _left_alone(plan)
+    yield from _summary(plan)
+
+
+def _left_alone(plan: Plan) -> Iterator[str]:
     for one in plan.skipped:
         yield f"left alone: {one.cluster}, {one.why}"
-    yield from _summary(plan)
 
 
 def question(plan: Plan) -> str:
