@@ -79,7 +79,7 @@ def test_each_rollout_has_a_line_with_whose_it_is_and_how_it_stands(tmp_path: Pa
     out, _ = _list(tmp_path)
     assert "olga@desk" in out
     assert "restart 2 clusters" in out
-    assert "1 not begun, 1 failed" in out
+    assert "1 failed" in out
 
 
 def test_a_damaged_one_hides_no_other(tmp_path: Path) -> None:
