@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
@@ -99,10 +99,12 @@ class Lease:
 
 
 @contextmanager
-def hold_cluster(place: Place, cluster: Holdable, *, rollout: str, operator: str) -> Iterator[None]:
+def hold_cluster(
+    place: Place, cluster: Holdable, *, rollout: str, operator: str, beat: float = BEAT_SECONDS
+) -> Iterator[None]:
     """Change ``cluster`` for the rollout with the id ``rollout`` while the block runs.
 
-    The lease stays when the block ends; see :func:`release_cluster`. One of the same rollout is
+    ``beat`` is how often it gives a sign of life, in seconds. The lease stays when the block ends; see :func:`release_cluster`. One of the same rollout is
     taken up again.
 
     Raises:
@@ -112,7 +114,7 @@ def hold_cluster(place: Place, cluster: Holdable, *, rollout: str, operator: str
     with _alone(place, cluster):
         lease = lease_of(place, cluster)
         if lease is not None and lease.rollout != rollout:
-            raise lease.refusal(time.time())
+            raise _left(lease)
         path = _path(place.state, cluster.identity)
         document = {
             "cluster": cluster.name,
@@ -123,7 +125,7 @@ def hold_cluster(place: Place, cluster: Holdable, *, rollout: str, operator: str
             "acquired": datetime.now(UTC).isoformat(timespec="seconds"),
         }
         write_atomically(path, json.dumps(document) + "\n", mode=0o600)
-        with _heartbeat(path):
+        with _heartbeat(path, beat):
             yield
 
 
@@ -138,7 +140,7 @@ def free_cluster(place: Place, cluster: Holdable, *, next_step: str) -> Iterator
     with _alone(place, cluster, next_step=next_step):
         lease = lease_of(place, cluster)
         if lease is not None:
-            raise lease.refusal(time.time())
+            raise _left(lease)
         yield
 
 
@@ -205,13 +207,18 @@ def _alone(
         yield
 
 
+def _left(lease: Lease) -> Locked:
+    """The refusal by a lease that nobody works by: it is we who have the lock."""
+    return replace(lease, running=False).refusal(time.time())
+
+
 @contextmanager
-def _heartbeat(path: Path) -> Iterator[None]:
+def _heartbeat(path: Path, seconds: float) -> Iterator[None]:
     """Touch the lease now and then while the block runs: that needs no space on the disk."""
     ended = threading.Event()
 
     def beat() -> None:
-        while not ended.wait(BEAT_SECONDS):
+        while not ended.wait(seconds):
             with suppress(OSError):  # without a sign of life it is reported as stale
                 os.utime(path)
 

@@ -76,7 +76,7 @@ def _without_jobs(plan: Plan, state: State) -> RayfleetError:
     for name, cluster in state.clusters.items():
         output = cluster.forward.outputs.get(Step.WATCH, {}) if cluster.forward else {}
         lost = output.get("lost")
-        if isinstance(lost, list) and lost:
+        if isinstance(lost, list | tuple) and lost:
             lines.append(f"{name}: {', '.join(map(str, lost))}")
             following = following or str(output.get("next") or "")
     return NotRestored(

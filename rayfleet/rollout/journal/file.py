@@ -186,11 +186,13 @@ class Journal:
         for waiting in batch:
             record = waiting.make(self._count + len(lines) + 1)
             try:
-                lines.append(record.line().encode() + b"\n")
+                line = record.line()
+                # As others read it, so that all have the same state.
+                waiting.record = parse_record(line)
             except (TypeError, ValueError) as error:  # data that JSON does not know: its own fault
                 waiting.error = error
             else:
-                waiting.record = record
+                lines.append(line.encode() + b"\n")
         return b"".join(lines)
 
     def _take(self, file: int) -> None:
