@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from rayfleet.cluster.lifecycle import Lifecycle
@@ -64,8 +64,7 @@ def run_restart(project: Project, fleet: Fleet, console: Console, wish: Restart)
         console.say(line)
     if not plan.targets:
         if wish.as_json:
-            nothing = State(clusters={}, result=Result.DONE)
-            console.data(json.dumps(summary_document(plan, nothing, at=plan.created)))
+            console.data(json.dumps(_nothing(plan)))
         return plan
     console.confirm(question(plan), yes=wish.yes, refused_next=f"{wish.command} --yes")
     rollout = Rollouts(project.state).create(plan, draft.configs, draft.previous)
@@ -99,6 +98,12 @@ def plan_restart(
     with console.phase(f"look at {count(len(wish.clusters), 'cluster')}"):
         draft = make_plan(life, wish.clusters, settings, heading=heading, waves=waves, image=image)
     return estimated(draft, _known(Rollouts(project.state)))
+
+
+def _nothing(plan: Plan) -> dict[str, object]:
+    """The summary of no rollout: there is none with the id of such a plan."""
+    state = State(clusters={}, result=Result.DONE)
+    return summary_document(replace(plan, id=""), state, at=plan.created)
 
 
 def _known(rollouts: Rollouts) -> list[Sample]:
