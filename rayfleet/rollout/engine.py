@@ -21,7 +21,7 @@ from rayfleet.rollout.model import Direction, Output, Step
 from rayfleet.rollout.performer import Audience, Performer
 from rayfleet.rollout.requests import Verb
 from rayfleet.rollout.runner import ClusterRun, JournalRefused, through
-from rayfleet.rollout.signals import Interrupted, listening
+from rayfleet.rollout.signals import Interrupted, deafen, listening
 from rayfleet.rollout.state import GOOD, Outcome, State
 
 POLL_SECONDS = 0.5
@@ -217,6 +217,7 @@ class Engine:
             self._news.put(None)
 
         def go() -> None:
+            deafen()
             run.run()
             self._news.put(run)
 

@@ -60,3 +60,12 @@ def listening(asked: Callable[[str], None], *, rollout: str) -> Iterator[None]:
     finally:
         for number in ours:
             signal.signal(number, before[number])
+
+
+def deafen() -> None:
+    """Let the calling thread, and all that it starts, hear no Ctrl-C: the main thread does.
+
+    A program gets the signals of its terminal until it is in a session of its own. One that is
+    just being started would die of a Ctrl-C that means "finish what is in hand".
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from rayfleet.rollout.drive import drive
 from rayfleet.rollout.ending import Paused
 from rayfleet.rollout.journal.store import Rollout, Rollouts
 from rayfleet.rollout.model import Step
+from rayfleet.rollout.performer import Task
 from rayfleet.rollout.plan.options import Options
 from rayfleet.rollout.rehearsal import Failure, Mishap, Rehearsal
 from rayfleet.rollout.restart import Restart, run_restart
@@ -118,6 +120,20 @@ def test_with_json_stdout_has_an_event_per_line_and_the_summary_last(desk: Desk)
     assert rows[-1]["result"] == "done"
     assert rows[-1]["report"].endswith("report.html")
     assert set(rows[-1]["clusters"]) == {A, B}
+
+
+def test_a_ctrl_c_is_not_for_what_a_cluster_in_hand_starts(desk: Desk) -> None:
+    rollout, masks = desk.begin(), []
+
+    def entered(step: Step, task: Task) -> None:
+        masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+
+    fakes = Rehearsal(desk.project.state, entered=entered)
+    drive(desk.project, desk.fleet, desk.console, rollout, as_json=False, performer=fakes)
+    assert masks
+    assert all({signal.SIGINT, signal.SIGHUP} <= mask for mask in masks)
+    assert all(signal.SIGTERM not in mask for mask in masks)
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 def test_a_failure_stops_it_and_a_retry_ends_it_well(desk: Desk) -> None:
