@@ -14,12 +14,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from rayfleet.sandbox.vm import CLUSTER_LABEL, SANDBOX_LABEL, TAG_PREFIX
+from rayfleet.sandbox.vm import CLUSTER_LABEL, SANDBOX_LABEL, TAG_PREFIX, TAGS_FILE, untar
 from tests.support.sandbox import TIMEOUT, Ran, SandboxCli
 
 Event = Mapping[str, Any]
 HEAD_KIND = {f"{TAG_PREFIX}ray-node-type": "head"}
 END_SECONDS = 30.0
+SET_UP = ("setting-up", "up-to-date")
 
 
 class Operator:
@@ -190,9 +191,25 @@ def head_watch(cli: SandboxCli) -> Iterator[HeadWatch]:
 
 
 def preempt(cli: SandboxCli, cluster: str) -> str:
-    """Take a worker away as a cloud does, without notice; empty when there is none."""
+    """Take a worker away as a cloud does, without notice; empty when there is none.
+
+    One that was only just made stays: for ten minutes Ray's autoscaler would believe that it is
+    still to come.
+    """
     for row in cli.vms(cluster, "worker"):
-        if row.state == "running":
+        if row.state == "running" and _status(cli, row.name) in SET_UP:
             cli.engine.remove(row.name)
             return row.name
     return ""
+
+
+def _status(cli: SandboxCli, node: str) -> str:
+    """What Ray has noted of a node."""
+    from docker.errors import APIError
+
+    try:
+        chunks, _ = cli.engine.client.containers.get(node).get_archive(TAGS_FILE)
+    except APIError:
+        return ""
+    tags = json.loads(untar(b"".join(chunks)) or b"{}")
+    return str(tags.get("ray-node-status", ""))

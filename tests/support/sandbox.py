@@ -94,7 +94,8 @@ class SandboxCli:
     ) -> subprocess.Popen[str]:
         """A task that runs on, as the leader of a process group."""
         return subprocess.Popen(
-            [INVOKE, *argv],
+            # Even where the tests run in the background of a shell, which ignores Ctrl-C.
+            ["env", "--default-signal=INT", INVOKE, *argv],
             cwd=self.root,
             env=self._env() | environment,
             stdout=stdout,
