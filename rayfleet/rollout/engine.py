@@ -21,7 +21,7 @@ from rayfleet.rollout.model import Direction, Output, Step
 from rayfleet.rollout.performer import Audience, Performer
 from rayfleet.rollout.requests import Verb
 from rayfleet.rollout.runner import ClusterRun, JournalRefused, through
-from rayfleet.rollout.signals import Interrupted, deafen, listening
+from rayfleet.rollout.signals import deafen, listening
 from rayfleet.rollout.state import GOOD, Outcome, State
 
 POLL_SECONDS = 0.5
@@ -102,8 +102,6 @@ class Engine:
                 self._wait()
         except JournalRefused as refused:
             self._refused = self._refused or refused.error
-        except Interrupted:
-            raise  # at once: what is in flight ends with the process
         except Exception as error:
             self._defect = self._defect or error
         while self._flying:

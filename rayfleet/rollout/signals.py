@@ -23,6 +23,10 @@ class Interrupted(RayfleetError):
     exit_code = 130
 
 
+class _EndNow(BaseException):
+    """Gets through whatever the main thread is in: nothing there takes it for a failure."""
+
+
 @contextmanager
 def listening(asked: Callable[[str], None], *, rollout: str) -> Iterator[None]:
     """While the block runs, call ``asked`` with what the first signal was.
@@ -31,7 +35,7 @@ def listening(asked: Callable[[str], None], *, rollout: str) -> Iterator[None]:
     more. Only in the main thread; elsewhere nothing is listened to.
 
     Raises:
-        Interrupted: from wherever the block is, at the second Ctrl-C or SIGTERM.
+        Interrupted: a second Ctrl-C or SIGTERM came; the block ended wherever it was.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -43,11 +47,7 @@ def listening(asked: Callable[[str], None], *, rollout: str) -> Iterator[None]:
         if number != signal.SIGHUP:
             heard.append(number)
         if len(heard) > 1:
-            raise Interrupted(
-                f"rollout {rollout} was ended in the middle",
-                why="a second signal came; its journal is valid",
-                next_step=f"invoke rollouts.resume {rollout}",
-            )
+            raise _EndNow
         asked(ASKED_BY[signal.Signals(number)])
 
     before = {number: signal.getsignal(number) for number in ASKED_BY}
@@ -57,6 +57,12 @@ def listening(asked: Callable[[str], None], *, rollout: str) -> Iterator[None]:
         for number in ours:
             signal.signal(number, handle)
         yield
+    except _EndNow:
+        raise Interrupted(
+            f"rollout {rollout} was ended in the middle",
+            why="a second signal came; its journal is valid",
+            next_step=f"invoke rollouts.resume {rollout}",
+        ) from None
     finally:
         for number in ours:
             signal.signal(number, before[number])

@@ -106,9 +106,13 @@ def skip(rollout: Rollout, clusters: Sequence[str], *, by: str) -> Answer:
     answer = _ask(
         rollout, Verb.SKIP, by=by, clusters=clusters, text=f"left out: {_named(clusters)}"
     )
+    if not state.paused and state.result is None:
+        return answer
     # Who leaves one out of a rollout that rests does not ask it to go on with the others.
-    resting = state.paused or state.result is not None
-    return Answer(text=answer.text, drive=answer.drive and not resting)
+    held = [name for name in clusters if state.clusters[name].held]
+    flags = "".join(f" --cluster {name}" for name in held)
+    free = f"; to give {_named(held)} free: invoke rollouts.unlock {rollout.id}{flags}"
+    return Answer(text=answer.text + (free if held else ""), drive=False)
 
 
 def rollback(rollout: Rollout, clusters: Sequence[str] = (), *, by: str) -> Answer:
@@ -169,6 +173,7 @@ def unlock(place: Place, rollout: Rollout, clusters: Sequence[str] = ()) -> tupl
             raise lease.refusal(now)
     for name in ours:
         release_cluster(place, names[name], rollout=rollout.id)
+    for name in ours:
         rollout.append(Kind.RELEASED, cluster=name)
     return tuple(ours.values())
 

@@ -11,7 +11,7 @@ from typing import Any
 from rayfleet.rollout.engine import Engine
 from rayfleet.rollout.journal.records import Kind, Record
 from rayfleet.rollout.journal.store import Rollout, Rollouts, new_id
-from rayfleet.rollout.model import Change, Direction, PlannedJob, Plan, Settings, Step, Target, Wave
+from rayfleet.rollout.model import Change, Direction, Plan, PlannedJob, Settings, Step, Target, Wave
 from rayfleet.rollout.rehearsal import Failure, Rehearsal
 from rayfleet.rollout.state import State
 
@@ -138,7 +138,7 @@ def done_again(records: Sequence[Record]) -> list[str]:
 
 def leases(rollout: Rollout) -> list[str]:
     """Leases that are left."""
-    return [f"lease {each.name}" for each in (place_of(rollout) / "leases").glob("*.json")]
+    return [f"lease {each.stem}" for each in (place_of(rollout) / "leases").glob("*.json")]
 
 
 def kinds(rollout: Rollout) -> Counter[Kind]:
