@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -160,7 +161,7 @@ def _target(seen: Sighting, fleet: Fleet, settings: Settings) -> Target:
         head=now.head,
         digest_now=now.image_digest,
         digest_wanted=seen.config.digest,
-        config_now=now.config_hash,
+        config_now=_config_now(seen),
         config_wanted=seen.config.hash,
         changes=_changes(seen),
         previous=seen.previous is not None,
@@ -204,11 +205,19 @@ def _changes(seen: Sighting) -> tuple[str, ...]:
     lines = []
     if _other_image(seen):
         lines.append(f"image: {short(now.image_digest) or 'unknown'} -> {short(wanted.digest)}")
-    if not now.config_hash:
-        lines.append("config: nobody recorded what it was started with")
-    elif now.config_hash != wanted.hash:
+    known = _config_now(seen)
+    if not known:
+        silent = "its head does not answer" if not now.answers else "nobody recorded it"
+        lines.append(f"config: not known what it runs with, {silent}")
+    elif known != wanted.hash:
         lines += _config_lines(seen)
     return tuple(lines) or ("nothing: the same image and config",)
+
+
+def _config_now(seen: Sighting) -> str:
+    """The hash of what it runs with: as its head says, else of what was kept of its start."""
+    kept = hashlib.sha256(seen.previous).hexdigest() if seen.previous is not None else ""
+    return seen.observed.config_hash or kept
 
 
 def _config_lines(seen: Sighting) -> tuple[str, ...]:

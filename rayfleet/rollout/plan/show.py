@@ -108,7 +108,7 @@ def _machines(target: Target) -> str:
     if not target.head:
         return "no head"
     workers = ", ".join(f"{number} {kind}" for kind, number in sorted(target.workers.items()))
-    return f"head {target.head}, workers {workers or 'none'}"
+    return f"head {target.head}, workers {workers or ('not known' if target.trouble else 'none')}"
 
 
 def _refusals(target: Target, rules: Settings) -> Iterator[str]:

@@ -227,6 +227,16 @@ def test_what_changes_in_the_config_is_said_as_far_as_it_is_known(
     assert any(each.startswith(line) for each in changes)
 
 
+def test_of_a_silent_head_what_was_kept_of_its_start_is_told() -> None:
+    cluster = FLEET.clusters["us-east5"]
+    silent = {"ray_version": "", "config_hash": "", "problem": "refused"}
+    target = _draft([_seen(cluster, observed=silent)]).plan.targets["us-east5"]
+    assert target.config_now == _hash(BEFORE)
+    unknown = _draft([_seen(cluster, observed=silent, previous=None)]).plan.targets["us-east5"]
+    assert unknown.config_now == ""
+    assert "config: not known what it runs with, its head does not answer" in unknown.changes
+
+
 def test_the_time_is_estimated_from_earlier_rollouts() -> None:
     made = _draft(_all(), bake=10.0)
     assert made.plan.estimate is None
