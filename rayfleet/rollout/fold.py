@@ -119,11 +119,12 @@ def not_begun(way: Way | None) -> bool:
 
 
 def _began(way: Way, at: datetime) -> Way:
-    """A way that a thread has taken up."""
-    if way.begun is not None and not way.again and way.outcome is not Outcome.LOCKED:
+    """A way that a thread has taken up: locked once before, or left out just when it began."""
+    if way.begun is not None and not way.again and way.outcome is None:
         return way
-    outcome = None if way.outcome is Outcome.LOCKED else way.outcome
-    return replace(way, begun=way.begun or at, again=False, outcome=outcome, ended=None)
+    left_out = way.left_out or way.outcome is Outcome.SKIPPED
+    begun = way.begun or at
+    return replace(way, begun=begun, again=False, outcome=None, ended=None, left_out=left_out)
 
 
 def _intent(way: Way, step: Step, at: datetime) -> Way:

@@ -13,6 +13,7 @@ from rayfleet.rollout.state import GOOD, ClusterState, Outcome, Result, State, W
 from rayfleet.rollout.verdict import budget_spent, once_more, result_of, unproven
 
 Start: TypeAlias = tuple[str, Direction]
+TO_TAKE_BACK = GOOD | {Outcome.FAILED, Outcome.INCONCLUSIVE}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,15 +155,13 @@ class _Look:
             return False
         if back is not None:
             return back.begun is None and back.outcome is None
-        if self.state.aborted:
-            return False
+        by_policy = not self.state.aborted
         policy = self.plan.settings.on_failure
-        if forward.outcome is Outcome.FAILED:
-            return policy is OnFailure.ROLLBACK_FAILED or (
-                policy is OnFailure.ROLLBACK_ALL and self.spent
-            )
-        touched = forward.outcome in GOOD or forward.outcome is Outcome.INCONCLUSIVE
-        return touched and policy is OnFailure.ROLLBACK_ALL and self.spent
+        whole = by_policy and policy is OnFailure.ROLLBACK_ALL and self.spent
+        if self.state.all_back or whole:
+            return forward.outcome in TO_TAKE_BACK
+        failed = forward.outcome is Outcome.FAILED
+        return by_policy and policy is OnFailure.ROLLBACK_FAILED and failed
 
     def _is_finished(self, wave: int) -> bool:
         names = self.plan.waves[wave].clusters
@@ -173,6 +172,8 @@ class _Look:
         cluster = self.state.clusters[name]
         forward, back = cluster.forward, cluster.back
         if name in self.busy or forward is None or forward.outcome is None or once_more(forward):
+            return False
+        if _last(cluster) is Outcome.INCONCLUSIVE:
             return False
         return not self._goes_back(cluster) if back is None else back.outcome is not None
 

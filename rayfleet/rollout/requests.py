@@ -31,21 +31,28 @@ def apply_request(plan: Plan, state: State, record: Record) -> State:
         ValueError: there is no such verb.
     """
     by = str(record.data.get("by") or "an operator")
-    named = record.data.get("clusters") or ()
-    names = [str(name) for name in named] if isinstance(named, list | tuple) else []
-    names = [name for name in names if name in state.clusters]
     verb = Verb(str(record.data["verb"]))
     if verb is Verb.PAUSE:
         return replace(state, pause_wanted="" if state.result else by)
     if verb is Verb.ABORT:
         return state if state.result else _abort(state)
     if verb is Verb.PROMOTE:
-        return _promote(state, by, full=bool(record.data.get("full")))
+        full = bool(record.data.get("full"))
+        return state if state.result else _promote(state, by, full=full)
+    named = _named(record)
+    names = [name for name in named if name in state.clusters]
+    if named and not names:
+        return state  # no name at all means all of them
     if verb is Verb.SKIP:
         return _each(state, names, partial(_skipped, at=record.at))
-    if verb is Verb.ROLLBACK:
-        return _rollback(state, names)
-    return _retry(plan, state, names)
+    return _rollback(state, names) if verb is Verb.ROLLBACK else _retry(plan, state, names)
+
+
+def _named(record: Record) -> list[str]:
+    named = record.data.get("clusters") or ()
+    if not isinstance(named, list | tuple):
+        raise ValueError(f"record {record.number}: clusters is no list")
+    return [str(name) for name in named]
 
 
 def _each(
@@ -57,15 +64,21 @@ def _each(
 
 def _abort(state: State) -> State:
     """What has not begun is not begun any more, in either direction."""
-    return replace(_each(state, state.clusters, _dropped), aborted=True, pause_wanted="")
+    state = _each(state, state.clusters, _dropped)
+    return replace(state, aborted=True, all_back=False, pause_wanted="")
 
 
 def _dropped(cluster: ClusterState) -> ClusterState:
     back = cluster.back
-    if back is not None and back.begun is None:
-        back = None
+    if back is not None:
+        back = None if back.begun is None else _not_again(back)
+    return replace(_kept(cluster), back=back)
+
+
+def _kept(cluster: ClusterState) -> ClusterState:
+    """The cluster, not to be tried again."""
     forward = None if cluster.forward is None else _not_again(cluster.forward)
-    return replace(cluster, forward=forward, back=None if back is None else _not_again(back))
+    return replace(cluster, forward=forward)
 
 
 def _not_again(way: Way) -> Way | None:
@@ -74,7 +87,9 @@ def _not_again(way: Way) -> Way | None:
         return way
     if way.begun is None:
         return None
-    return replace(way, again=False, outcome=Outcome.FAILED if way.touched else Outcome.UNTOUCHED)
+    outcome = Outcome.FAILED if way.touched else Outcome.UNTOUCHED
+    ended = way.times[-1][2] if way.times else way.begun
+    return replace(way, again=False, outcome=outcome, ended=ended)
 
 
 def _promote(state: State, by: str, *, full: bool) -> State:
@@ -121,8 +136,15 @@ def _rollback(state: State, names: list[str]) -> State:
     """Mark what is to go back. All of it, or any of it while the rollout rests, means that no
     further cluster goes forward: who takes one back then does not want the others to go on."""
     whole = not names or bool(state.paused or state.result)
-    state = _each(state, names or list(state.clusters), _marked)
-    return replace(state, result=None, aborted=state.aborted or whole)
+    if whole:
+        state = _each(state, state.clusters, _kept)
+    state = _each(state, names or state.clusters, _marked)
+    return replace(
+        state,
+        result=None,
+        aborted=state.aborted or whole,
+        all_back=state.all_back or not names,  # one whose thread has just begun goes back too
+    )
 
 
 def _marked(cluster: ClusterState) -> ClusterState:
@@ -131,9 +153,8 @@ def _marked(cluster: ClusterState) -> ClusterState:
         wanted = back.outcome in BAD or back.outcome is Outcome.SKIPPED
         return replace(cluster, back=_again(back)) if wanted else cluster
     forward = None if forward is None else _not_again(forward)
-    if forward is None or (forward.outcome is not None and not forward.touched):
-        return replace(cluster, forward=forward)
-    return replace(cluster, forward=forward, back=Way())
+    nothing = forward is None or (forward.outcome is not None and not forward.touched)
+    return replace(cluster, forward=forward, back=None if nothing else Way())
 
 
 def _again(way: Way) -> Way:
@@ -170,6 +191,7 @@ def _retry(plan: Plan, state: State, names: list[str]) -> State:
         baked=state.baked - waves,
         baking={number: until for number, until in state.baking.items() if number not in waves},
         aborted=False,
+        all_back=False,
         result=None,
     )
 

@@ -97,8 +97,8 @@ class State:
 
     ``baking`` maps a wave whose bake goes on to its end in seconds since 1970 (0: promoted).
     ``pause_wanted`` says who asked for a pause that has not come yet. ``aborted``: no further
-    cluster is begun. ``paused`` is why the last run ended, until the next begins. ``full``: no
-    more bakes.
+    cluster is begun; ``all_back``: those that were are taken back. ``paused`` is why the last run
+    ended, until the next begins. ``full``: no more bakes.
     """
 
     clusters: Mapping[str, ClusterState]
@@ -106,6 +106,7 @@ class State:
     baking: Mapping[int, float] = field(default_factory=dict)
     pause_wanted: str = ""
     aborted: bool = False
+    all_back: bool = False
     paused: str = ""
     result: Result | None = None
     full: bool = False

@@ -382,11 +382,11 @@ class Model:
 
     def _must_go_back(self, cluster: ClusterState) -> bool:
         outcome = None if cluster.forward is None else cluster.forward.outcome
+        touched = outcome in GOOD | {Outcome.FAILED, Outcome.INCONCLUSIVE}
         if self.state.aborted:
-            return False
+            return touched and self.state.all_back
         if self.plan.settings.on_failure is OnFailure.ROLLBACK_FAILED:
             return outcome is Outcome.FAILED
-        touched = outcome in GOOD | {Outcome.FAILED, Outcome.INCONCLUSIVE}
         return self.plan.settings.on_failure is OnFailure.ROLLBACK_ALL and touched and self.spent()
 
     def _inconclusive(self) -> bool:
@@ -395,8 +395,10 @@ class Model:
 
     def _has_ended(self, name: str) -> bool:
         cluster = self.state.clusters[name]
-        ended = self._outcome(name) is not None and name not in self._threads
-        return ended and (cluster.back is None or cluster.back.outcome is not None)
+        ways = [way for way in (cluster.forward, cluster.back) if way is not None]
+        ended = bool(ways) and all(way.outcome is not None for way in ways)
+        sure = ended and ways[-1].outcome is not Outcome.INCONCLUSIVE
+        return sure and name not in self._threads
 
     def _is_well(self, name: str) -> bool:
         return self._outcome(name) in GOOD and self.state.clusters[name].back is None
@@ -407,6 +409,8 @@ class Model:
 
 
 def _is_half_done(way: Way) -> bool:
+    if any(ended is None for _, _, ended in way.times[-1:]):
+        return True  # whatever it says of itself
     return way.begun is not None and way.outcome is None and not way.again
 
 
