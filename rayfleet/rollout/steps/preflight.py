@@ -115,7 +115,7 @@ def _decide(site: Site, trouble: str) -> None:
         raise Unreachable(
             f"{name} is not healthy",
             why=trouble,
-            next_step=f"invoke status --cluster {name}; --unhealthy repair restarts such a cluster",
+            next_step=f"invoke restart --cluster {name} --unhealthy repair",
         )
     site.narrate(f"not healthy, to be repaired: {trouble}")
 
