@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from rayfleet.errors import PrerequisiteMissing, RayfleetError
+from rayfleet.errors import PrerequisiteMissing, RayfleetError, UsageError
 from rayfleet.rollout.bake import Watch
 from rayfleet.rollout.fold import apply, begin
 from rayfleet.rollout.journal.records import Kind, Record
@@ -330,10 +330,13 @@ class Engine:
             defect.add_note(f"and the journal was not closed: {type(error).__name__}")
 
     def _no_journal(self, error: Exception) -> PrerequisiteMissing:
-        why = error.why or error.what if isinstance(error, RayfleetError) else type(error).__name__
-        resume = f"invoke rollouts.resume {self._rollout.id}"
+        cause, mend = type(error).__name__, f"free space in {self._rollout.folder}"
+        if isinstance(error, RayfleetError):
+            cause = f"{error.what}: {error.why}" if error.why else error.what
+        if isinstance(error, UsageError):  # it is damaged
+            mend = error.next_step
         return PrerequisiteMissing(
-            f"the journal of rollout {self._rollout.id} cannot be written",
-            why=f"{why}; what was in hand has stopped before its next step",
-            next_step=f"free space in {self._rollout.folder}, then: {resume}",
+            f"rollout {self._rollout.id} cannot write down what it does",
+            why=f"{cause}; what was in hand has stopped before its next step",
+            next_step=f"{mend}, then: invoke rollouts.resume {self._rollout.id}",
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from rayfleet.errors import Locked, RayfleetError
+from rayfleet.errors import Locked, PrerequisiteMissing, RayfleetError
 from rayfleet.rollout.journal.records import Kind
 from rayfleet.rollout.model import TOUCHING, Direction, Output, Plan, Step, steps_of
 from rayfleet.rollout.performer import Inconclusive, LeftAlone, Performer, Task
@@ -17,8 +17,8 @@ may be in the vault."""
 
 
 class JournalRefused(Exception):
-    """A record could not be written; ``error`` says why. No RayfleetError, so that no step takes
-    it for a failure of its own."""
+    """A record, or a lease, could not be written; ``error`` says why. No RayfleetError, so that
+    no step takes it for a failure of its own."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
@@ -88,6 +88,9 @@ class ClusterRun:
                 self._held = True
                 outcome, why = self._steps()
                 self._end(outcome, why)
+        except PrerequisiteMissing as error:
+            # No fault of the cluster: this machine cannot write down that it has it.
+            raise JournalRefused(error) from error
         except RayfleetError as error:
             if outcome is not None:
                 raise

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rayfleet.cluster.lease import Names, hold_cluster
-from rayfleet.errors import Locked, PrerequisiteMissing, ToolFailed
+from rayfleet.errors import Locked, PrerequisiteMissing, ToolFailed, UsageError
 from rayfleet.rollout import verbs
 from rayfleet.rollout.journal.file import Journal
 from rayfleet.rollout.journal.records import Kind, Record
@@ -622,3 +622,33 @@ def test_a_hundred_clusters_are_driven_without_delay_between_them(tmp_path: Path
     state = run(rollout, poll=600.0)
     assert state.result is Result.DONE
     assert faults(rollout) == []
+
+
+def test_a_lease_that_cannot_be_written_is_no_failure_of_its_cluster(tmp_path: Path) -> None:
+    class NoRoom(Rehearsal):
+        @contextmanager
+        def hold(self, plan: Plan, target: Target) -> Iterator[None]:
+            if target.cluster == "b":
+                raise PrerequisiteMissing("cannot write it", why="No space left on device")
+            with super().hold(plan, target):
+                yield
+
+    rollout = create(tmp_path, make_plan(["a"], ["b"]))
+    with pytest.raises(PrerequisiteMissing, match="No space left on device"):
+        run(rollout, performer=NoRoom(tmp_path))
+    assert outcomes(rollout.state()) == {"a": Outcome.DONE, "b": None}
+    assert run(rollout).result is Result.DONE
+
+
+def test_a_journal_that_gets_damaged_ends_the_run_with_its_line(tmp_path: Path) -> None:
+    class Damaging(Rehearsal):
+        def perform(self, step: Step, task: Task, **more: Any) -> Output:
+            if step is Step.STOP:
+                with rollout.journal.path.open("a") as journal:
+                    journal.write("{}\n")
+            return super().perform(step, task, **more)
+
+    rollout = create(tmp_path, make_plan(["a"]))
+    lines = "journal.jsonl:"
+    with pytest.raises((PrerequisiteMissing, UsageError), match=lines):
+        run(rollout, performer=Damaging(tmp_path))
