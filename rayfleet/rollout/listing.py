@@ -112,7 +112,10 @@ def next_command(plan: Plan, state: State, *, running: bool) -> str:
     try:
         raise_for(plan, state)
     except RayfleetError as error:
-        return error.next_step
+        # Who reads this is looking at the details.
+        show = f"invoke rollouts.show {plan.id}"
+        following = error.next_step.partition(f"; details: {show}")[0]
+        return "" if following == show else following
     return ""
 
 

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 
 from rayfleet.cluster.lease import Holdable, Lease, Names, lease_of, release_cluster
 from rayfleet.console import Console
-from rayfleet.errors import UnknownCluster, UsageError
+from rayfleet.errors import RayfleetError, UnknownCluster, UsageError
 from rayfleet.fleet.model import Fleet
 from rayfleet.fleet.select import select_clusters
 from rayfleet.job.request import operator
@@ -19,7 +19,7 @@ from rayfleet.rollout import verbs
 from rayfleet.rollout.drive import drive
 from rayfleet.rollout.journal.store import Rollout, Rollouts
 from rayfleet.rollout.performer import Performer
-from rayfleet.rollout.state import Result
+from rayfleet.rollout.state import Outcome, Result, State
 from rayfleet.rollout.tell.words import count
 from rayfleet.rollout.verbs import Answer
 
@@ -90,8 +90,11 @@ class Steering:
     def rollback(self, rollout_id: str, clusters: Sequence[str], *, yes: bool) -> None:
         """Take changed clusters back to what they ran before, with their jobs.
 
+        That is a success when they are back, whatever the rollout itself has come to.
+
         Raises:
             Declined: nobody said yes.
+            RayfleetError: one of them is not back, with the next command.
         """
         rollout = self._open(rollout_id)
         names = _chosen(rollout, clusters)
@@ -101,7 +104,13 @@ class Steering:
             yes=yes,
             refused_next=f"invoke rollouts.rollback {rollout.id}{_flags(names)} --yes",
         )
-        self._do(rollout, verbs.rollback(rollout, names, by=operator()))
+        try:
+            self._do(rollout, verbs.rollback(rollout, names, by=operator()))
+        except RayfleetError:
+            back = _taken_back(rollout.state(), names)
+            if not back:
+                raise
+            self.console.say(f"taken back: {', '.join(back)}; next: invoke status")
 
     def unlock(self, rollout_id: str, clusters: Sequence[str], *, yes: bool) -> None:
         """End leases that nobody works by: of the rollout, or whoever's on ``clusters``.
@@ -188,6 +197,14 @@ def _chosen(rollout: Rollout, names: Sequence[str]) -> list[str]:
             next_step=f"invoke rollouts.show {rollout.id}",
         )
     return [one for one in known if any(fnmatchcase(one, name) for name in names)]
+
+
+def _taken_back(state: State, names: Sequence[str]) -> list[str]:
+    """The clusters that were to go back, if that is over and all of them are, with their jobs."""
+    ways = {name: one.back for name, one in state.clusters.items() if one.back is not None}
+    wanted = list(names or ways)
+    done = all((way := ways.get(name)) and way.outcome is Outcome.DONE for name in wanted)
+    return wanted if state.result is not None and done else []
 
 
 def _flags(names: Sequence[str]) -> str:

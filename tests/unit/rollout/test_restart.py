@@ -21,7 +21,7 @@ from rayfleet.rollout.change import Action, run
 from rayfleet.rollout.drive import drive
 from rayfleet.rollout.ending import Paused
 from rayfleet.rollout.journal.store import Rollout, Rollouts
-from rayfleet.rollout.model import Step
+from rayfleet.rollout.model import Direction, Step
 from rayfleet.rollout.performer import Task
 from rayfleet.rollout.plan.options import Options
 from rayfleet.rollout.rehearsal import Failure, Mishap, Rehearsal
@@ -175,19 +175,28 @@ def test_a_failed_one_is_not_resumed_but_tried_again(desk: Desk) -> None:
         desk.steering().resume("")
 
 
-def test_a_way_back_is_asked_for_twice(desk: Desk) -> None:
+def test_a_way_back_needs_a_yes_and_is_a_success_when_it_is_over(desk: Desk) -> None:
     rollout = desk.begin()
     with pytest.raises(PartialFailure):
         desk.drive(rollout, Failure(cluster=A, step=Step.GATES))
     with pytest.raises(Declined, match=f"rollouts.rollback {rollout.id} --cluster {A} --yes"):
         desk.steering().rollback("", ["us-central*"], yes=False)
-    with pytest.raises(PartialFailure):
-        desk.steering().rollback("", [A], yes=True)
+    desk.steering().rollback("", [A], yes=True)
+    assert f"taken back: {A}; next: invoke status" in desk.said
     back = rollout.state().clusters[A].back
     assert back is not None
     assert back.outcome is Outcome.DONE
     assert desk.fakes().look(A).digest == rehearsals.OLD
     assert sorted(desk.fakes().look(A).running) == [f"{A}-job0", f"{A}-job1"]
+
+
+def test_a_way_back_that_fails_is_a_failure(desk: Desk) -> None:
+    rollout = desk.begin()
+    with pytest.raises(PartialFailure):
+        desk.drive(rollout, Failure(cluster=A, step=Step.GATES))
+    fails = Failure(cluster=A, step=Step.START, direction=Direction.BACK)
+    with pytest.raises(PartialFailure, match="the way back failed as well"):
+        desk.steering(fails).rollback("", [], yes=True)
 
 
 def test_a_failed_cluster_can_be_left_out_and_the_rest_goes_on(desk: Desk) -> None:
