@@ -154,16 +154,14 @@ def latest(cli: SandboxCli, cluster: str) -> str:
 
 
 class HeadWatch:
-    """``made`` and ``gone`` name the heads of each cluster that came and went since it began."""
+    """``made`` names the heads of each cluster that have started to run since it began."""
 
     def __init__(self, cli: SandboxCli) -> None:
         self.made: dict[str, list[str]] = {}
-        self.gone: dict[str, list[str]] = {}
         labels = [f"{SANDBOX_LABEL}={cli.place.id}"]
         labels += [f"{key}={value}" for key, value in HEAD_KIND.items()]
-        events = ["create", "destroy"]
         self._stream = cli.engine.client.events(
-            decode=True, filters={"type": "container", "event": events, "label": labels}
+            decode=True, filters={"type": "container", "event": "start", "label": labels}
         )
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
@@ -176,13 +174,12 @@ class HeadWatch:
     def _watch(self) -> None:
         for event in self._stream:
             seen = event["Actor"]["Attributes"]
-            kept = self.made if event["Action"] == "create" else self.gone
-            kept.setdefault(seen[CLUSTER_LABEL], []).append(seen["name"])
+            self.made.setdefault(seen[CLUSTER_LABEL], []).append(seen["name"])
 
 
 @contextmanager
 def head_watch(cli: SandboxCli) -> Iterator[HeadWatch]:
-    """See every head that is made or removed while the block runs."""
+    """See every head that starts while the block runs."""
     watch = HeadWatch(cli)
     try:
         yield watch

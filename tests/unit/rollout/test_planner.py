@@ -227,6 +227,30 @@ def test_what_changes_in_the_config_is_said_as_far_as_it_is_known(
     assert any(each.startswith(line) for each in changes)
 
 
+@pytest.mark.parametrize(
+    ("workers_before", "workers", "words"),
+    [
+        (f"latest@{OLD}", f"latest@{NEW}", ["nothing but the image"]),
+        (f"v1@{OLD}", f"latest@{NEW}", ["nothing but the image"]),
+        # Another image of the same repository is a change of its own.
+        (f"debug@{OLD}", f"debug@{NEW}", ["worker.image"]),
+        (f"latest@{OLD}", f"latest@{NEW}\n  max_workers: 9", ["max_workers"]),
+    ],
+)
+def test_only_a_config_that_differs_in_more_than_its_image_says_in_what(
+    workers_before: str, workers: str, words: list[str]
+) -> None:
+    repository = "127.0.0.1:5000/p/marin"
+    text = "head: {{image: {0}:latest@{1}}}\nworker:\n  image: {0}:{2}\n"
+    before = text.format(repository, OLD, workers_before).encode()
+    after = text.format(repository, NEW, workers).encode()
+    seen = _seen(FLEET.clusters["us-east5"], previous=before)
+    config = replace(seen.config, image=f"{repository}:latest@{NEW}", hash=_hash(after))
+    changes = _draft([replace(seen, config=config, raw=after)]).plan.targets["us-east5"].changes
+    told = "\n".join(line for line in changes if line.startswith("config:"))
+    assert all(word in told for word in words), told
+
+
 def test_of_a_silent_head_what_was_kept_of_its_start_is_told() -> None:
     cluster = FLEET.clusters["us-east5"]
     silent = {"ray_version": "", "config_hash": "", "problem": "refused"}
