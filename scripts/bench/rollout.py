@@ -5,8 +5,9 @@
 One cluster of a sandbox is restarted by hand with `ray down -y && ray up -y`, and its twin with
 `invoke restart`, in turns. Both have three running jobs and two that wait. By hand they are lost,
 and nobody waits for a worker; with rayfleet the workers have joined and every job runs again when
-the command returns. Then three clusters in three regions are restarted at once, and one after the
-other. After every restart each job is looked for, and each of its starts is counted.
+the command returns; waves do not bake. Then three clusters in three regions are restarted at
+once, and one after the other. After every restart each job is looked for, and each of its starts
+is counted.
 
 A fleet of 1,000 clusters is planned, and driven on the fakes that rayfleet ships, by a process
 that is killed in the middle and by another one that goes on.
@@ -73,8 +74,7 @@ def measured(scratch: Path, options: argparse.Namespace) -> Report:
         try:
             say("starting a sandbox with three clusters")
             sandbox.up()
-            rounds.one_cluster(options.rounds)
-            rounds.three_clusters(max(1, options.rounds - 1))
+            rounds.measure(options.rounds, max(1, options.rounds - 1))
         finally:
             sandbox.down()
     return Report(runs=rounds.runs, thousand=thousand, faults=rounds.faults)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -14,8 +14,8 @@ from preserving.methods import Stopwatch
 from rolling.jobs import Jobs
 from rolling.sandbox import ALL, BY_HAND, OURS, Sandbox
 
-AT_ONCE = ("--parallel", "3", "--per-region", "0", "--waves", "100%", "--bake", "0s")
-IN_TURN = ("--parallel", "1", "--per-region", "0", "--waves", "100%", "--bake", "0s")
+AT_ONCE = ("--parallel", "3", "--per-region", "0", "--waves", "100%")
+IN_TURN = ("--parallel", "1", "--per-region", "0", "--waves", "100%")
 
 
 @dataclass(kw_only=True)
@@ -36,46 +36,39 @@ class Rounds:
     runs: dict[str, list[Run]] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
 
-    def one_cluster(self, rounds: int) -> None:
-        """Ray's launcher on one cluster, ours on its twin; both have the same jobs.
+    def measure(self, one: int, three: int) -> None:
+        """So many rounds with one cluster, and so many with three.
 
-        Those of the first are gone afterwards and are submitted anew, unmeasured.
+        Ray's launcher restarts one cluster, we restart its twin; both have the same jobs. Those
+        of the first are gone afterwards and are submitted anew, unmeasured.
         """
-        theirs = Jobs(sandbox=self.sandbox, cluster=BY_HAND)
-        ours = Jobs(sandbox=self.sandbox, cluster=OURS)
-        ours.submit()
-        for turn in range(rounds):
-            order = [self._by_hand, self._one] if turn % 2 else [self._one, self._by_hand]
-            for measure in order:
-                measure(ours if measure == self._one else theirs)
+        jobs = {name: Jobs(sandbox=self.sandbox, cluster=name) for name in ALL}
+        jobs[OURS].submit()
+        for turn in range(one):
+            jobs[BY_HAND].submit()
+            for by_hand in (True, False) if turn % 2 else (False, True):
+                if by_hand:
+                    self._by_hand()
+                else:
+                    self._ours("rayfleet", [jobs[OURS]])
         self.sandbox.take_over(BY_HAND)
-
-    def three_clusters(self, rounds: int) -> None:
-        """Three clusters at once, and the same three one after the other."""
-        jobs = [Jobs(sandbox=self.sandbox, cluster=name) for name in ALL]
-        for each in jobs:
-            if each.cluster == OURS:
-                self.sandbox.take_over(OURS)
-            each.submit()
-        for turn in range(rounds):
+        for name in set(ALL) - {OURS}:
+            jobs[name].submit()
+        for turn in range(three):
             both = [("at once", AT_ONCE), ("in turn", IN_TURN)]
             for name, options in reversed(both) if turn % 2 else both:
-                watch = Stopwatch()
-                self.sandbox.restart(*ALL, watch=watch, options=options)
-                self._add(name, watch, journal=True)
-                self.faults += [fault for each in jobs for fault in each.faults()]
+                self._ours(name, list(jobs.values()), options)
 
-    def _by_hand(self, jobs: Jobs) -> None:
-        jobs.submit()
+    def _by_hand(self) -> None:
         watch = Stopwatch()
-        self.sandbox.by_hand(jobs.cluster, watch)
+        self.sandbox.by_hand(BY_HAND, watch)
         self._add("ray", watch, journal=False)
 
-    def _one(self, jobs: Jobs) -> None:
+    def _ours(self, name: str, jobs: Sequence[Jobs], options: tuple[str, ...] = ()) -> None:
         watch = Stopwatch()
-        self.sandbox.restart(jobs.cluster, watch=watch)
-        self._add("rayfleet", watch, journal=True)
-        self.faults += jobs.faults()
+        self.sandbox.restart(*(each.cluster for each in jobs), watch=watch, options=options)
+        self._add(name, watch, journal=True)
+        self.faults += [fault for each in jobs for fault in each.faults()]
 
     def _add(self, name: str, watch: Stopwatch, *, journal: bool) -> None:
         load = os.getloadavg()[0]

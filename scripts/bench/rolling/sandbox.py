@@ -64,7 +64,7 @@ class Sandbox:
         """Start everything: registries, the image in them, the three clusters."""
         self.folder.mkdir(parents=True, exist_ok=True)
         shipped = (ROOT / "infra" / "sandbox.yaml").read_text()
-        self._fleet.write_text(ORDER.sub("", shipped, count=1))
+        self._fleet.write_text(ORDER.sub("", shipped))
         must_run(
             [sys.executable, "-m", "rayfleet.sandbox.engine_install"],
             timeout=INSTALL_SECONDS,
@@ -77,12 +77,13 @@ class Sandbox:
 
     def start(self, *clusters: str) -> None:
         """Start ``clusters`` with rayfleet."""
-        self.invoke("start", *_named(clusters))
+        self.invoke("start", *_named(clusters), "--parallel", str(len(clusters)))
 
     def restart(self, *clusters: str, watch: Stopwatch, options: tuple[str, ...] = ()) -> None:
-        """`invoke restart` of ``clusters``, measured."""
+        """`invoke restart` of ``clusters``, measured. While a wave bakes nothing is done but to
+        wait, so they do not bake."""
         with watch.running():
-            self.invoke("restart", *_named(clusters), "--yes", *options)
+            self.invoke("restart", *_named(clusters), "--yes", "--bake", "0s", *options)
 
     def by_hand(self, cluster: str, watch: Stopwatch) -> None:
         """`ray down -y CONFIG && ray up -y CONFIG`, measured."""
