@@ -19,6 +19,7 @@ from rayfleet.job.client import JobClient
 from rayfleet.waiting import wait_until
 
 START_SECONDS = 180.0
+STARTS = 4
 STOP_SECONDS = 60.0
 # A small object store: nothing here moves objects, and shared memory may be scarce.
 STORE_BYTES = 80 * 1024**2
@@ -41,9 +42,18 @@ class LocalRayHead:
 
     def start(self) -> None:
         """Start Ray and wait until its dashboard answers."""
-        self._ports = ports = self._ports or _free_ports()
-        self.port = ports["dashboard-port"]
-        with (self.folder / "head.log").open("ab") as log:
+        self._ports = self._ports or _free_ports()
+        self.port = self._ports["dashboard-port"]
+        for left in range(STARTS - 1, -1, -1):
+            if self._started(last=not left):
+                return
+            self.kill()
+
+    def _started(self, *, last: bool) -> bool:
+        """Start it once; False if it gave up, as Ray does after 30 s on a busy machine."""
+        log = self.folder / "head.log"
+        with log.open("ab") as output:
+            begun = log.stat().st_size
             self._process = subprocess.Popen(
                 [
                     *(self._python(), "-m", "ray.scripts.scripts"),
@@ -52,21 +62,35 @@ class LocalRayHead:
                     # Short, because the path of a Unix socket has at most 107 characters.
                     *("--temp-dir", str(self.folder), "--node-ip-address", "127.0.0.1"),
                     *("--dashboard-host", "127.0.0.1"),
-                    *(word for name, port in ports.items() for word in (f"--{name}", str(port))),
+                    *(
+                        word
+                        for name, port in self._ports.items()
+                        for word in (f"--{name}", str(port))
+                    ),
                 ],
                 env=self._environment(),
                 stdin=subprocess.DEVNULL,
-                stdout=log,
+                stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        wait_until(
-            self._answers,
+        process = self._process
+
+        def outcome() -> str:
+            if process.poll() is not None and not last:
+                return "gave up"
+            # The dashboard answers before the node is there.
+            said = log.read_bytes()[begun:]
+            return "up" if b"Ray runtime started" in said and self._answers() else ""
+
+        found = wait_until(
+            outcome,
             what="the Ray dashboard",
             timeout=START_SECONDS,
             interval=0.2,
-            reason=lambda: (self.folder / "head.log").read_text(errors="replace")[-2000:],
+            reason=lambda: log.read_text(errors="replace")[-2000:],
         )
+        return found == "up"
 
     def http(self) -> urllib3.HTTPConnectionPool:
         """An HTTP client for the dashboard."""

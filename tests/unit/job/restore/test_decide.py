@@ -87,3 +87,46 @@ def test_a_job_that_was_not_saved_whole_is_neither_submitted_nor_deleted() -> No
     assert decide(job, job_row("a", JobStatus.RUNNING)) == Settled(
         outcome=Outcome.ALREADY_THERE, reason="RUNNING"
     )
+
+
+@pytest.mark.parametrize("emptied", [False, True])
+def test_a_job_that_we_stopped_is_replaced_only_in_the_life_in_which_we_did(
+    emptied: bool,
+) -> None:
+    ours = decide(JOB, job_row("a", JobStatus.STOPPED), stopped=True, emptied=emptied)
+    assert ours is Action.REPLACE
+    since = job_row("a", JobStatus.STOPPED, started=EPOCH + 1)
+    decision = decide(JOB, since, stopped=True, emptied=emptied)
+    assert isinstance(decision, Settled)
+    assert decision.outcome is Outcome.ALREADY_THERE
+
+
+@pytest.mark.parametrize("status", [JobStatus.SUCCEEDED, FAILED])
+def test_a_job_that_was_asked_to_stop_and_ended_otherwise_is_not_run_again(
+    status: JobStatus,
+) -> None:
+    decision = decide(JOB, job_row("a", status), stopped=True, emptied=True)
+    assert isinstance(decision, Settled)
+    assert decision.outcome is Outcome.ENDED
+
+
+@pytest.mark.parametrize("error_type", ALL_ERROR_TYPES)
+@pytest.mark.parametrize("started", [EPOCH, EPOCH + 1])
+def test_after_the_cluster_was_emptied_whatever_it_drops_is_submitted_again(
+    error_type: str, started: int
+) -> None:
+    row = job_row("a", FAILED, started=started, error_type=error_type)
+    again = LOST_WITH_HEAD if started == EPOCH else LOST_WITH_HEAD | NEVER_RAN
+    assert (decide(JOB, row, emptied=True) is Action.REPLACE) == (error_type in again)
+
+
+@pytest.mark.parametrize("status", [JobStatus.PENDING, JobStatus.RUNNING])
+def test_after_the_cluster_was_emptied_a_life_of_before_is_only_a_record(
+    status: JobStatus,
+) -> None:
+    decision = decide(JOB, job_row("a", status), emptied=True)
+    assert isinstance(decision, Settled)
+    assert decision.outcome is Outcome.FAILED
+    assert decision.reason.startswith(f"{status} is only a record")
+    there = decide(JOB, job_row("a", status, started=EPOCH + 1), emptied=True)
+    assert there == Settled(outcome=Outcome.ALREADY_THERE, reason=status.value)

@@ -12,6 +12,7 @@ import pytest
 from rayfleet.errors import ToolFailed, Unreachable, UsageError
 from rayfleet.job.dashboard import Unauthorized
 from rayfleet.job.model import JobKind, JobStatus
+from rayfleet.job.restore.packages import bring_packages
 from rayfleet.job.restore.report import Outcome, Report
 from rayfleet.job.restore.restorer import restore
 from rayfleet.job.vault.model import Backup, LostKind, Unrestorable
@@ -404,3 +405,45 @@ def test_no_job_is_ever_submitted_before_all_of_its_packages(vault: Vault, backu
         submit = head.calls.index(f"submit {job.submission_id}")
         for uri in uris_of(body):
             assert f"has {uri.removeprefix('gcs://')}" in head.calls[:submit]
+
+
+def test_jobs_that_are_there_are_watched_too_after_the_cluster_was_emptied(
+    vault: Vault, backup: Backup
+) -> None:
+    head = FakeHead()
+    restore(head, vault, backup, emptied=True, watch=0.0, clock=head.clock)
+    report = restore(head, vault, backup, emptied=True, clock=head.clock)
+    assert [job.outcome for job in report.jobs] == [Outcome.RESTORED] * 4
+    assert [job.reason for job in report.jobs] == [
+        "RUNNING",
+        "RUNNING",
+        "PENDING, waits for its resources",
+        "RUNNING",
+    ]
+    assert head.submitted == [job.submission_id for job in ALL]
+
+
+def test_what_a_later_backup_of_the_same_head_calls_stopped_was_stopped_by_us(
+    vault: Vault,
+) -> None:
+    made = keep_backup(vault, PLAIN, saved_job("theirs"))
+    ended = {"plain": JobStatus.STOPPED, "theirs": JobStatus.STOPPED}
+    keep_backup(vault, ended=ended, taken=datetime(2026, 11, 22, tzinfo=UTC))
+    head = FakeHead()
+    report = restore(head, vault, made, stopped={"plain"}, clock=head.clock)
+    assert outcomes(report) == {"plain": Outcome.RESTORED, "theirs": Outcome.ENDED}
+
+
+def test_packages_alone_are_brought_and_problems_are_named(vault: Vault, backup: Backup) -> None:
+    head = FakeHead()
+    head.refused["o.zip"] = ToolFailed("c1: cannot upload o.zip", why="too large")
+    uris = [DIR, OTHER, DIR, "gcs://unknown.zip"]
+    problems = bring_packages(
+        head, vault, backup, uris, narrate=lambda text: None, clock=head.clock
+    )
+    assert set(head.packages) == {"_ray_pkg_dir.zip"}
+    assert problems == (
+        f"{OTHER}: c1: cannot upload o.zip: too large",
+        "gcs://unknown.zip: the bytes of gcs://unknown.zip were not saved",
+    )
+    assert head.submitted == []
