@@ -93,6 +93,8 @@ class Model:
                     self._process()
             except _Killed:
                 self._threads.clear()
+                known, self.state = self.state, fold(self.plan, self.records)
+                assert self.state == known
                 continue
             if self.state.result is None and not self.state.paused:
                 continue  # somebody has asked for more at the last moment
@@ -104,8 +106,6 @@ class Model:
 
     def _process(self) -> None:
         """One process that drives it."""
-        known, self.state = self.state, fold(self.plan, self.records)
-        assert self.state == known
         self._write(Kind.BEGUN, data={"by": "ana@ops-1"})
         while True:
             self._bake_trouble()
@@ -128,7 +128,8 @@ class Model:
                 self._check_end(decision.result)
                 return self._write(Kind.FINISHED, data={"result": decision.result.value})
             elif decision.pause:
-                assert self.state.pause_wanted or self._inconclusive(), "a pause without a cause"
+                unsure = self._inconclusive() and not self.state.aborted
+                assert self.state.pause_wanted or unsure, "a pause without a cause"
                 return self._write(Kind.PAUSED, data={"reason": decision.pause})
             else:
                 assert decision.wait_until is not None, "it neither goes on nor ends"

@@ -146,14 +146,14 @@ def ending(state: State) -> object:
     )
 
 
-@settings(max_examples=1000)
+@settings(max_examples=800)
 @given(seed=seeds)
 def test_no_rollout_breaks_a_rule_and_each_comes_to_an_end(seed: int) -> None:
     random = Random(seed)  # noqa: S311
     Model(disturbed(random, make_scenario(random))).run()
 
 
-@settings(max_examples=500)
+@settings(max_examples=400)
 @given(seed=seeds)
 def test_a_rollout_that_is_killed_ends_as_one_that_is_not(seed: int) -> None:
     random = Random(seed)  # noqa: S311
@@ -181,7 +181,7 @@ def test_a_kill_after_any_record_changes_nothing_in_the_end(policy: OnFailure) -
         assert ending(Model(replace(scenario, kills=frozenset({number}))).run()) == expected
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(seed=seeds)
 def test_what_a_journal_says_is_what_the_engine_knew(seed: int) -> None:
     random = Random(seed)  # noqa: S311
