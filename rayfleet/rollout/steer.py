@@ -8,7 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from rayfleet.cluster.head import Head
 from rayfleet.cluster.lease import Holdable, Lease, Names, lease_of, release_cluster
+from rayfleet.cluster.lifecycle import Lifecycle
 from rayfleet.console import Console
 from rayfleet.errors import RayfleetError, UnknownCluster, UsageError
 from rayfleet.fleet.model import Fleet
@@ -20,6 +22,7 @@ from rayfleet.rollout.drive import drive
 from rayfleet.rollout.journal.store import Rollout, Rollouts
 from rayfleet.rollout.performer import Performer
 from rayfleet.rollout.state import Outcome, Result, State
+from rayfleet.rollout.steps.mark import Mark, read_mark, remove_mark
 from rayfleet.rollout.tell.words import count
 from rayfleet.rollout.verbs import Answer
 
@@ -127,22 +130,53 @@ class Steering:
                 next_step="invoke rollouts.list, then: invoke rollouts.unlock ID",
             )
         held = self._leases(rollout_id, clusters)
-        if not held:
+        marks = self._marks([cluster.name for _, cluster in held], clusters)
+        if not held and not marks:
             self.console.say("no rollout has any of them; next: invoke rollouts.list")
             return
         for lease, _ in held:
             self.console.say(f"{lease.cluster}: {lease.describe(time.time())}")
+        for name, mark in marks.items():
+            self.console.say(f"{name}: its head bears the mark of {mark.describe()}")
+        names = {*marks, *(lease.cluster for lease, _ in held)}
         again = (f" {rollout_id}" if rollout_id else "") + _flags(clusters)
         self.console.confirm(
-            f"Give {count(len(held), 'cluster')} free? What their rollout still owes them stays"
+            f"Give {count(len(names), 'cluster')} free? What their rollout still owes them stays"
             " undone: a start, or jobs that are in the vault.",
             yes=yes,
             refused_next=f"invoke rollouts.unlock{again} --yes",
         )
         for lease, cluster in held:
             self._end(lease, cluster)
-            self.console.say(f"{lease.cluster} is free; invoke status --cluster {lease.cluster}")
-            self.console.say(f"  its backups: invoke jobs.vault --cluster {lease.cluster}")
+        for name, mark in marks.items():
+            with self._head(name) as head:
+                remove_mark(head, rollout=mark.rollout)
+        for name in sorted(names):
+            self.console.say(f"{name} is free; invoke status --cluster {name}")
+            self.console.say(f"  its backups: invoke jobs.vault --cluster {name}")
+
+    def _marks(self, held: Sequence[str], names: Sequence[str]) -> dict[str, Mark]:
+        """What the heads bear, of operators of other machines too, as far as they answer."""
+        fleet = self.fleet()
+        chosen = [one.name for one in select_clusters(fleet, names, every=False)] if names else []
+        found: dict[str, Mark] = {}
+        for name in dict.fromkeys((*held, *chosen)):
+            try:
+                with self._head(name) as head:
+                    mark = read_mark(head)
+            except RayfleetError as error:
+                self.console.say(f"{name}: whether its head is marked is not known: {error.what}")
+                continue
+            if mark is not None:
+                found[name] = mark
+        return found
+
+    def _head(self, name: str) -> Head:
+        fleet = self.fleet()
+        if name not in fleet.clusters:
+            raise UnknownCluster(f"{name} is not in the fleet file any more")
+        life = Lifecycle(self.project, fleet, self.console)
+        return life.open_head(fleet.clusters[name])
 
     def _leases(self, rollout_id: str, names: Sequence[str]) -> list[tuple[Lease, Holdable]]:
         """The leases that are meant, each with its cluster."""

@@ -27,6 +27,10 @@ class Mark:
     operator: str
     since: str
 
+    def describe(self) -> str:
+        """Whose it is, in a few words."""
+        return f"rollout {self.rollout} of {self.operator} since {self.since}"
+
 
 def place_mark(head: Head, mark: Mark) -> None:
     """Mark ``head`` unless it bears this rollout's mark already.
@@ -51,10 +55,16 @@ def place_mark(head: Head, mark: Mark) -> None:
         raise _refusal(head.address.cluster, there)
 
 
-def remove_mark(head: Head, *, rollout: str = "") -> None:
-    """Take the mark of ``rollout`` (empty: whosever it is) from ``head``, if it is there."""
+def read_mark(head: Head) -> Mark | None:
+    """The mark on ``head``; None when there is none. A damaged one is of an unknown rollout."""
     result = head.run(f"cat {FILE}", timeout=ASK_TIMEOUT)
-    if result.code == 0 and rollout in {"", _parsed(result.stdout).rollout}:
+    return _parsed(result.stdout) if result.code == 0 else None
+
+
+def remove_mark(head: Head, *, rollout: str) -> None:
+    """Take the mark of ``rollout`` from ``head``, if it is there."""
+    there = read_mark(head)
+    if there is not None and there.rollout == rollout:
         head.run(f"rm -f {FILE}", timeout=ASK_TIMEOUT)
 
 
@@ -69,8 +79,7 @@ def _parsed(text: str) -> Mark:
 def _refusal(cluster: str, mark: Mark) -> Locked:
     return Locked(
         f"{cluster} belongs to a rollout of another operator",
-        why=f"its head bears the mark of rollout {mark.rollout} of {mark.operator} "
-        f"since {mark.since}",
+        why=f"its head bears the mark of {mark.describe()}",
         next_step=f"ask {mark.operator}; if nothing is left of that rollout: "
         f"invoke rollouts.unlock --cluster {cluster}",
     )
