@@ -17,8 +17,11 @@
     ├── Unreachable              4  a head, registry or API does not answer
     │   └── JobLost              4  the head was replaced and knows the job no more
     ├── Locked                   5  another run works on the same thing
+    ├── Inconclusive             6  a gate could not say yes or no in time
+    ├── Paused                   6  a rollout waits for somebody to say how it goes on
     ├── NotRestored              7  jobs of a backup could not be given back
-    └── JobTimedOut            124  a job had not ended in time, as with timeout(1)
+    ├── JobTimedOut            124  a job had not ended in time, as with timeout(1)
+    └── Interrupted            130  a rollout was paused, or ended, by Ctrl-C
 
 The base is Invoke's own ``Exit``, so that every host program, another repository's task file
 included, prints one clear message and exits with the documented code, without a traceback.
