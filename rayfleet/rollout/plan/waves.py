@@ -26,17 +26,24 @@ def make_waves(
         ValueError: a size is no positive number.
     """
     left = {target.cluster: target for target in targets}
-    first = [left.pop(name) for name in dict.fromkeys(order) if name in left]
     proven = set(on_target)
-    made = []
-    for target in first:
-        made.append(_alone(f"first: {target.cluster}", target, canary=_is_new(target, proven)))
-    canaries = [target for target in left.values() if _is_new(target, proven)]
-    for number, target in enumerate(canaries, 1):
-        name = "canary" if len(canaries) == 1 else f"canary {number}"
-        made.append(_alone(name, left.pop(target.cluster), canary=True))
-    groups = _split(tuple(left), waves)
-    return (*made, *(Wave(name=f"wave {n}", clusters=names) for n, names in enumerate(groups, 1)))
+    first = [left.pop(name) for name in dict.fromkeys(order) if name in left]
+    made = [
+        Wave(name=name, clusters=(target.cluster,), canary=_is_new(target, proven))
+        for name, target in zip(_names("first", len(first)), first, strict=True)
+    ]
+    canaries = [target.cluster for target in left.values() if _is_new(target, proven)]
+    for name, cluster in zip(_names("canary", len(canaries)), canaries, strict=True):
+        made.append(Wave(name=name, clusters=(left.pop(cluster).cluster,), canary=True))
+    groups = tuple(_split(tuple(left), waves))
+    for name, group in zip(_names("rest", len(groups)), groups, strict=True):
+        made.append(Wave(name=name, clusters=group))
+    return tuple(made)
+
+
+def _names(word: str, count: int) -> list[str]:
+    """``count`` names: the word itself, or numbered from 1 where there are several."""
+    return [word] if count == 1 else [f"{word} {number}" for number in range(1, count + 1)]
 
 
 def _is_new(target: Target, proven: set[str]) -> bool:
@@ -44,10 +51,6 @@ def _is_new(target: Target, proven: set[str]) -> bool:
     new = target.digest_wanted not in proven
     proven.add(target.digest_wanted)
     return new
-
-
-def _alone(name: str, target: Target, *, canary: bool) -> Wave:
-    return Wave(name=name, clusters=(target.cluster,), canary=canary)
 
 
 def _split(names: tuple[str, ...], waves: Sequence[int | str]) -> Iterator[tuple[str, ...]]:

@@ -32,20 +32,20 @@ def test_the_order_goes_first_one_by_one_and_then_the_waves() -> None:
         waves=(1, "50%", "100%"),
         on_target={NEW},
     )
-    assert shown(made) == ["first: f: f", "first: b: b", "wave 1: a", "wave 2: c d", "wave 3: e g"]
+    assert shown(made) == ["first 1: f", "first 2: b", "rest 1: a", "rest 2: c d", "rest 3: e g"]
 
 
 def test_a_digest_that_nobody_runs_gets_a_canary_of_one() -> None:
     mixed = [*targets("a", "b"), *targets("c", "d", digest=OTHER), *targets("e", digest=OLD)]
     made = make_waves(mixed, order=(), waves=("100%",), on_target={OLD})
-    assert shown(made) == ["canary 1*: a", "canary 2*: c", "wave 1: b d e"]
+    assert shown(made) == ["canary 1*: a", "canary 2*: c", "rest: b d e"]
     made = make_waves(mixed[:2], order=(), waves=("100%",), on_target=())
-    assert shown(made) == ["canary*: a", "wave 1: b"]
+    assert shown(made) == ["canary*: a", "rest: b"]
 
 
 def test_the_first_of_the_order_is_the_canary_if_one_is_needed() -> None:
     made = make_waves(targets("a", "b", "c"), order=("c", "b"), waves=(5,), on_target={OLD})
-    assert shown(made) == ["first: c*: c", "first: b: b", "wave 1: a"]
+    assert shown(made) == ["first 1*: c", "first 2: b", "rest: a"]
 
 
 def test_sizes_are_rounded_down_to_at_least_one_and_the_last_repeats() -> None:
