@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
+from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rayfleet.cluster.config import LaunchConfig
@@ -18,8 +20,37 @@ from rayfleet.project import Project
 # Ray waits up to 900 s for a head's SSH (AUTOSCALER_NODE_START_WAIT_S) before setup begins.
 UP_TIMEOUT = 1800.0
 DOWN_TIMEOUT = 900.0
+CAUSE_LINES = 8
+# A line of `--log-style record`; all others are printed by the commands that Ray runs.
+RECORD = re.compile(r"\d{4}-\d\d-\d\d [\d:,]+\s+(?P<level>[A-Z]+) \S+ -- (?P<text>.*)")
+FAILURES = ("ERR", "VERR", "VVERR", "PANIC")
+OF_SSH = ("Shared connection to ", "Connection to ", "Warning: Permanently added ")
 # These would send our calls to whatever cluster the operator has in mind.
 REDIRECTS = ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS", "RAY_DASHBOARD_ADDRESS", "RAY_JOB_HEADERS")
+
+
+@dataclass(slots=True)
+class Cause:
+    """Why Ray's launcher failed, from what it prints: the output of the last command that it ran
+    on the head, and what it says at the end. Between the two it prints tracebacks of its own."""
+
+    _said: deque[str] = field(default_factory=lambda: deque(maxlen=CAUSE_LINES))
+    _concluded: str = ""
+
+    def hear(self, line: str) -> None:
+        """Take in the next line."""
+        record = RECORD.match(line)
+        if record is None:
+            if not self._concluded and not line.startswith(OF_SSH):
+                self._said.append(line.strip())
+        elif record["level"] in FAILURES:
+            self._concluded = record["text"]
+        elif record["text"].startswith("Running `"):
+            self._said.clear()
+
+    def lines(self) -> list[str]:
+        """A few lines; none when Ray has named no failure."""
+        return [*self._said, self._concluded] if self._concluded else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +78,30 @@ class Launcher:
     def _must(
         self, config: LaunchConfig, verb: str, timeout: float, on_line: Callable[[str], None]
     ) -> None:
-        finished = self._ray(config, verb, timeout, on_line)
+        cause = Cause()
+
+        def hear(line: str) -> None:
+            cause.hear(line)
+            on_line(line)
+
+        finished = self._ray(config, verb, timeout, hear)
         if finished.ok:
             return
         name = config.path.stem
         raise ToolFailed(
             f"{name}: ray {verb} failed (exit {finished.code})",
-            why="\n  ".join(["last lines:", *finished.tail[-6:]]),
-            next_step=f"read {self.project.shown(self.log(config, verb))},"
+            why="\n  ".join(cause.lines() or ["last lines:", *finished.tail[-6:]]),
+            next_step=f"read {self.project.shown(self._keep_log(config, verb))},"
             f" then run: invoke restart --cluster {name}",
         )
+
+    def _keep_log(self, config: LaunchConfig, verb: str) -> Path:
+        """Put the log where the next run, a way back for one, does not replace it."""
+        kept = self.project.logs(f"{config.identity}-ray-{verb}-failed")
+        try:
+            return self.log(config, verb).replace(kept)
+        except OSError:
+            return self.log(config, verb)
 
     def _ray(
         self, config: LaunchConfig, verb: str, timeout: float, on_line: Callable[[str], None]

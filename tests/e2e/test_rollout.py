@@ -4,7 +4,7 @@ a second operator, Ctrl-C, a pause from another terminal, workers that are preem
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -68,7 +68,7 @@ class Story:
         restart = ("restart", "--all", "--only-outdated", "--waves", "100%")
         self.plan = self.cli(*restart, "--dry-run", "--json").must().json()
         with Operator(self.cli, *restart, "--yes") as first:
-            self.lose_workers(first, until=("start", CANARY))
+            self.lose_workers(first, until=[("start", CANARY)])
             self.rollout = latest(self.cli, CANARY)
             self.second_operator = self.cli("restart", "--cluster", CANARY, "--yes")
             self.start_meanwhile = self.cli("start", "--cluster", CANARY)
@@ -76,8 +76,7 @@ class Story:
             self.lose_workers(first)
             self.interrupted = first.end()
         with Operator(self.cli, "rollouts.resume") as second:
-            for name in self.two_of_the_rest(second):
-                second.until("intent", cluster=name, step="quiesce")
+            self.lose_workers(second, until=[("quiesce", name) for name in self.next_two(second)])
             self.cli("rollouts.pause", self.rollout).must()
             self.lose_workers(second)
             self.paused = second.end()
@@ -85,7 +84,7 @@ class Story:
             self.lose_workers(third)
             self.finished = third.end()
 
-    def two_of_the_rest(self, operator: Operator) -> list[str]:
+    def next_two(self, operator: Operator) -> list[str]:
         """The first two clusters that are begun."""
         names: list[str] = []
         for event in operator.follow():
@@ -95,15 +94,18 @@ class Story:
                 break
         return names
 
-    def lose_workers(self, operator: Operator, until: tuple[str, str] = ("", "")) -> None:
-        """Take workers away where PREEMPTED says so, to the end or to the beginning of a step."""
+    def lose_workers(self, operator: Operator, until: Sequence[tuple[str, str]] = ()) -> None:
+        """Take workers away where PREEMPTED says so, to the end, or until all of ``until`` have
+        begun."""
+        left = set(until)
         for event in operator.follow():
             if event["kind"] != "intent":
                 continue
             key = event["cluster"], event["step"]
             if event["step"] in PREEMPTED[event["cluster"]] and key not in self.preempted:
                 self.preempted[key] = self.lose_worker(*key)
-            if (event["step"], event["cluster"]) == until:
+            left.discard((event["step"], event["cluster"]))
+            if until and not left:
                 return
 
     def lose_worker(self, cluster: str, step: str) -> str:
@@ -268,4 +270,6 @@ def _last(story: Story, kind: str) -> dict[str, int]:
 
 
 def _modes(folder: Path) -> set[int]:
-    return {path.stat().st_mode & 0o777 for path in folder.rglob("*") if path.is_file()}
+    """Of all that holds anything."""
+    states = [path.stat() for path in folder.rglob("*") if path.is_file()]
+    return {state.st_mode & 0o777 for state in states if state.st_size}

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -78,7 +79,7 @@ def test_registry_that_is_down_leaves_the_cluster_untouched(released: SandboxCli
     finally:
         released("sandbox.up").must()
     assert ran.code == 4, ran.err
-    assert f"preflight: {VICTIM}" in ran.err
+    assert f"{VICTIM}: preflight: " in ran.err
     assert "untouched" in ran.err
     assert "invoke rollouts.retry" in ran.err
     assert heads_of(released) == heads
@@ -108,7 +109,7 @@ def bad_image(released: SandboxCli) -> Iterator[Story]:
 
 def test_bad_image_stops_at_the_canary(bad_image: Story) -> None:
     assert bad_image.ran.code == 2, bad_image.ran.err
-    for word in (f"{CANARY}: start: ", "does not start", "rolled back", "not touched: "):
+    for word in (f"{CANARY}: start: ", "ray bad does not start", "rolled back", "not touched: "):
         assert word in bad_image.ran.err, bad_image.ran.err
     assert {each.get("cluster", CANARY) for each in bad_image.records} == {CANARY}
     others = bad_image.heads.keys() - {CANARY}
@@ -136,7 +137,10 @@ def test_jobs_of_the_canary_come_back_once(bad_image: Story) -> None:
 
 def test_report_of_a_failed_rollout_names_the_cause_and_the_next_command(bad_image: Story) -> None:
     text = (folder_of(bad_image.cli, bad_image.rollout) / "report.txt").read_text()
-    assert "does not start" in text
+    assert "ray bad does not start" in text
+    # The way back has a log of its own, so that this one is still there.
+    (log,) = re.findall(r"read (\S+-ray-up-failed\.log)", text)
+    assert "ray bad does not start" in Path(log).read_text()
     assert f"invoke rollouts.retry {bad_image.rollout}" in bad_image.ran.err
 
 

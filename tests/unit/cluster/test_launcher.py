@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rayfleet.cluster.config import read_launch_config
-from rayfleet.cluster.launcher import launch_environment
+from rayfleet.cluster.launcher import Cause, launch_environment
 from rayfleet.errors import UsageError
 from rayfleet.fleet.load import load_fleet
 
@@ -42,3 +42,34 @@ def test_a_config_that_is_missing_or_no_config_is_a_clear_error(tmp_path: Path) 
     path.write_text("just: text")
     with pytest.raises(UsageError, match="is no cluster config"):
         read_launch_config(fleet, cluster)
+
+
+# What Ray 2.60 printed where the head had no working `ray`, shortened.
+FAILED_UP = """\
+2026-11-21 17:49:12,718\tVVINFO command_runner.py:401 -- Full command is `ssh -tt ray@head (mkdir)`
+sending incremental file list
+2026-11-21 17:49:13,897\tVINFO command_runner.py:399 -- Running `export A=1; ray stop`
+2026-11-21 17:49:13,898\tVVINFO command_runner.py:401 -- Full command is `ssh -tt ray@head (ray)`
+ray: cannot open shared object
+Shared connection to head closed.
+2026-11-21 17:49:14,063\tINFO log_timer.py:25 -- NodeUpdater: Ray start commands failed
+2026-11-21 17:49:14,596\tERR updater.py:177 -- New status: update-failed
+2026-11-21 17:49:14,599\tERR updater.py:191 -- Full traceback: Traceback (most recent call last):
+  File "updater.py", line 172, in run
+click.exceptions.ClickException: SSH command failed.
+2026-11-21 17:49:14,924\tPANIC commands.py:925 -- Failed to setup head node.
+Error: Failed to setup head node."""
+
+
+def test_the_cause_of_a_failed_launch_is_what_its_last_command_said() -> None:
+    cause = Cause()
+    for line in FAILED_UP.splitlines():
+        cause.hear(line)
+    assert cause.lines() == ["ray: cannot open shared object", "Failed to setup head node."]
+
+
+def test_a_launch_that_names_no_failure_has_no_such_cause() -> None:
+    cause = Cause()
+    for line in ("Traceback (most recent call last):", "ModuleNotFoundError: No module named x"):
+        cause.hear(line)
+    assert cause.lines() == []
