@@ -104,8 +104,8 @@ def hold_cluster(
 ) -> Iterator[None]:
     """Change ``cluster`` for the rollout with the id ``rollout`` while the block runs.
 
-    ``beat`` is how often it gives a sign of life, in seconds. The lease stays when the block ends; see :func:`release_cluster`. One of the same rollout is
-    taken up again.
+    ``beat`` is how often it gives a sign of life, in seconds. The lease stays when the block
+    ends; see :func:`release_cluster`. One of the same rollout is taken up again.
 
     Raises:
         Locked: another run changes it, or another rollout has a lease, living or not.

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from rayfleet.rollout.journal.records import Kind, Record
-from rayfleet.rollout.model import Direction, Output, Owed, Plan, Step
+from rayfleet.rollout.model import Direction, Plan, Step, owed_of
 from rayfleet.rollout.requests import apply_request
 from rayfleet.rollout.state import BAD, GOOD, ClusterState, Outcome, Result, State, Way
 
@@ -136,7 +136,7 @@ def _intent(way: Way, step: Step, at: datetime) -> Way:
         notes=way.notes if same else (),
         error={},
         times=(*way.times, (step, at, None)),
-        owed=_owed(way.outputs.get(Step.SNAPSHOT, {})) if step is Step.QUIESCE else way.owed,
+        owed=owed_of(way.outputs.get(Step.SNAPSHOT, {})) if step is Step.QUIESCE else way.owed,
     )
 
 
@@ -149,7 +149,7 @@ def _done(way: Way, step: Step, record: Record) -> Way:
         notes=(),
         error={},
         times=_closed(way.times, record.at),
-        owed=_owed(record.data) if step is Step.QUIESCE else way.owed,
+        owed=owed_of(record.data) if step is Step.QUIESCE else way.owed,
     )
 
 
@@ -188,17 +188,3 @@ def _closed(times: _Times, at: datetime) -> _Times:
         return times
     step, begun, _ = times[-1]
     return (*times[:-1], (step, begun, at))
-
-
-def _owed(output: Output) -> tuple[Owed, ...]:
-    rows = output.get("owed", ())
-    if not isinstance(rows, list | tuple):
-        raise ValueError(f"what is owed is no list: {rows!r}")
-    return tuple(
-        Owed(
-            backup=str(row["backup"]),
-            jobs=tuple(map(str, row.get("jobs", ()))),
-            stopped=tuple(map(str, row.get("stopped", ()))),
-        )
-        for row in rows
-    )

@@ -5,7 +5,7 @@ A plan is made once and frozen on disk; what has happened since is in the journa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -180,6 +180,34 @@ class Owed:
     backup: str
     jobs: tuple[str, ...]
     stopped: tuple[str, ...] = ()
+
+
+def owed_of(output: Output) -> tuple[Owed, ...]:
+    """The jobs that a step's output says are owed, in its order. Pure.
+
+    Raises:
+        ValueError: it says so in no list.
+    """
+    rows = output.get("owed", ())
+    if not isinstance(rows, list | tuple):
+        raise ValueError(f"what is owed is no list: {rows!r}")
+    return tuple(
+        Owed(
+            backup=str(row["backup"]),
+            jobs=tuple(map(str, row.get("jobs", ()))),
+            stopped=tuple(map(str, row.get("stopped", ()))),
+        )
+        for row in rows
+    )
+
+
+def owed_document(owed: Sequence[Owed]) -> list[dict[str, object]]:
+    """``owed`` as an output has it; backups of which nothing is owed are left out. Pure."""
+    return [
+        {"backup": one.backup, "jobs": list(one.jobs), "stopped": list(one.stopped)}
+        for one in owed
+        if one.jobs
+    ]
 
 
 def steps_of(target: Target, settings: Settings, direction: Direction) -> tuple[Step, ...]:

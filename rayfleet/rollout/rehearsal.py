@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from rayfleet.cluster.lease import Names, hold_cluster, release_cluster
 from rayfleet.errors import Locked, ToolFailed, Unreachable, UsageError
-from rayfleet.rollout.model import Change, Direction, Output, Owed, Plan, Step, Target
+from rayfleet.rollout.model import Change, Direction, Output, Plan, Step, Target, owed_of
 from rayfleet.rollout.performer import Inconclusive, LeftAlone, Task
 
 
@@ -286,16 +286,6 @@ class _Fake:
         own = owed_of(self._task.outputs.get(Step.QUIESCE, {}))
         all_of_them = [job for owed in (*self._task.owed, *own) for job in owed.jobs]
         return list(dict.fromkeys(all_of_them))
-
-
-def owed_of(output: Output) -> tuple[Owed, ...]:
-    """What an output of a snapshot or a quiesce says is owed."""
-    rows = output.get("owed", ())
-    found = []
-    for row in rows if isinstance(rows, Iterable) else ():
-        jobs, stopped = (tuple(map(str, row.get(key, ()))) for key in ("jobs", "stopped"))
-        found.append(Owed(backup=str(row["backup"]), jobs=jobs, stopped=stopped))
-    return tuple(found)
 
 
 def _rows(backup: str, jobs: Sequence[str], stopped: Sequence[str]) -> list[dict[str, object]]:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from rayfleet.job.restore.report import Outcome
 from rayfleet.job.restore.watch import dropped
-from rayfleet.rollout.model import Output, Owed, Step
-from rayfleet.rollout.steps.site import Site, owed_of
+from rayfleet.rollout.model import Output, Owed, Step, owed_of
+from rayfleet.rollout.steps.site import Site
 
 if TYPE_CHECKING:
     from rayfleet.job.restore.report import JobOutcome

@@ -18,8 +18,8 @@ from rayfleet.job.model import LOST_WITH_HEAD, Job, JobKind, JobStatus, UnknownJ
 from rayfleet.job.preserve import require_complete
 from rayfleet.job.snapshot.merge import without
 from rayfleet.job.vault.model import Backup, SavedJob
-from rayfleet.rollout.model import Output, Owed, Step
-from rayfleet.rollout.steps.site import Site, owed_document, owed_of
+from rayfleet.rollout.model import Output, Owed, Step, owed_document, owed_of
+from rayfleet.rollout.steps.site import Site
 
 LATE_ROUNDS = 3
 """How often jobs that came meanwhile are saved and asked too; some always come."""

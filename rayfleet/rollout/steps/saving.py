@@ -8,8 +8,8 @@ from rayfleet.job.preserve import require_complete
 from rayfleet.job.vault.choice import default_backup
 from rayfleet.job.vault.model import Backup
 from rayfleet.job.vault.store import DamagedVault
-from rayfleet.rollout.model import Output, Owed, Step
-from rayfleet.rollout.steps.site import Site, owed_document, owed_of
+from rayfleet.rollout.model import Output, Owed, Step, owed_document, owed_of
+from rayfleet.rollout.steps.site import Site
 
 
 def snapshot(site: Site) -> Output:

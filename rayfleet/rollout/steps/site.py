@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
@@ -20,7 +20,7 @@ from rayfleet.fleet.model import Cluster, Fleet
 from rayfleet.job.connection import DASHBOARD_PORT, auth_token
 from rayfleet.job.preserve import Preserver
 from rayfleet.project import Project
-from rayfleet.rollout.model import Change, Direction, Output, Owed, Step
+from rayfleet.rollout.model import Change, Direction, Output, Step
 from rayfleet.rollout.performer import Task
 from rayfleet.rollout.steps.links import Links
 from rayfleet.waiting import Clock, SystemClock
@@ -184,30 +184,6 @@ def fleet_of(fleet: Fleet, folder: Path, task: Task) -> Fleet:
     started = task.target.change is Change.START
     back = task.direction is Direction.BACK and not started
     return configured(fleet, folder, back=back)
-
-
-def owed_of(output: Output) -> tuple[Owed, ...]:
-    """The jobs that a step's output says are owed, in its order."""
-    rows = output.get("owed", ())
-    if not isinstance(rows, Sequence):
-        raise TypeError("owed is no list")
-    return tuple(
-        Owed(
-            backup=str(row["backup"]),
-            jobs=tuple(map(str, row["jobs"])),
-            stopped=tuple(map(str, row.get("stopped", ()))),
-        )
-        for row in rows
-    )
-
-
-def owed_document(owed: Sequence[Owed]) -> list[dict[str, object]]:
-    """``owed`` as an output has it; backups of which nothing is owed are left out."""
-    return [
-        {"backup": one.backup, "jobs": list(one.jobs), "stopped": list(one.stopped)}
-        for one in owed
-        if one.jobs
-    ]
 
 
 def _place(config: LaunchConfig) -> tuple[str, str]:

@@ -19,17 +19,17 @@ from rayfleet.fleet.model import Auth, AuthMode
 from rayfleet.job.dashboard import Unauthorized
 from rayfleet.job.model import JobStatus
 from rayfleet.job.vault.model import SavedJob
-from rayfleet.rollout.model import Output, Settings, Step, Unhealthy
+from rayfleet.rollout.model import Output, Settings, Step, Unhealthy, owed_of
 from rayfleet.rollout.steps import give_back, machines
 from rayfleet.rollout.steps.preflight import preflight
 from rayfleet.rollout.steps.quiesce import quiesce
 from rayfleet.rollout.steps.saving import snapshot, verify
-from rayfleet.rollout.steps.site import Site, owed_of
+from rayfleet.rollout.steps.site import Site
 from rayfleet.waiting import SystemClock, wait_until
 from tests.support.job_cluster import JobCluster
 from tests.support.rollout_world import CLUSTER, Way, World
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 TOKEN = "correct-horse-battery-staple"
 BEFORE: dict[Step, Callable[[Site], Output]] = {

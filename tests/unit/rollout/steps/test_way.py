@@ -13,11 +13,11 @@ from rayfleet.job.model import JobStatus
 from rayfleet.job.preserve import IncompleteBackup
 from rayfleet.job.vault.model import LostKind, Unrestorable
 from rayfleet.job.vault.store import DamagedVault, NoBackup
-from rayfleet.rollout.model import Direction, Output, Owed, Settings, Step, Unhealthy
+from rayfleet.rollout.model import Direction, Output, Owed, Settings, Step, Unhealthy, owed_of
 from rayfleet.rollout.steps import give_back, machines
 from rayfleet.rollout.steps.quiesce import quiesce
 from rayfleet.rollout.steps.saving import snapshot, verify
-from rayfleet.rollout.steps.site import Site, owed_of
+from rayfleet.rollout.steps.site import Site
 from tests.support.rollout_world import Way, World
 from tests.unit.job.restore.fake_head import EPOCH, Killed
 
