@@ -100,11 +100,8 @@ class _Look:
         """Clusters that a person has to look at before anything else begins."""
         if self.state.aborted:
             return []
-        return [
-            name
-            for name, cluster in self.state.clusters.items()
-            if _last(cluster) is Outcome.INCONCLUSIVE and not self._goes_back(cluster)
-        ]
+        clusters = self.state.clusters
+        return [name for name, each in clusters.items() if _last(each) is Outcome.INCONCLUSIVE]
 
     def fresh(self, others: Collection[str]) -> list[str]:
         """Clusters of the wave at hand that may go forward now, from where they were before the

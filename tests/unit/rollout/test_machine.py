@@ -533,6 +533,18 @@ def test_a_rollback_opens_a_rollout_that_is_finished() -> None:
     assert run.result is Result.ABORTED
 
 
+def test_one_that_is_taken_back_makes_no_result_that_is_done() -> None:
+    run = journal("ab")
+    run.go("a")
+    run.ask("rollback", "a")
+    run.go("a", direction=BACK)
+    run.go("b")
+    run.baked(0)
+    assert run.result is Result.ABORTED
+    run.ask("skip", "a")
+    assert run.result is Result.DONE
+
+
 def test_one_that_failed_and_was_taken_back_still_is_a_failure() -> None:
     run = journal("ab")
     run.fail("a")
