@@ -79,8 +79,17 @@ class Observed:
         return "healthy" if not self.failing() else "unhealthy"
 
 
-def observe(config: LaunchConfig, name: str, address_of: Callable[[str], HeadAddress]) -> Observed:
-    """Ask the cloud and the head what cluster ``name`` is; never raises for what is down."""
+def observe(
+    config: LaunchConfig,
+    name: str,
+    address_of: Callable[[str], HeadAddress],
+    *,
+    token: str | None = None,
+) -> Observed:
+    """Ask the cloud and the head what cluster ``name`` is; never raises for what is down.
+
+    ``token`` is Ray's authentication token; None where the cluster wants none.
+    """
     from rayfleet.cluster.head import Head
 
     seen = Observed(
@@ -100,23 +109,23 @@ def observe(config: LaunchConfig, name: str, address_of: Callable[[str], HeadAdd
             return replace(
                 seen,
                 image_digest=seen.image_digest or container_digest(connection),
-                ray_version=ray_version(http),
-                workers=live_workers(http),
+                ray_version=ray_version(http, token),
+                workers=live_workers(http, token),
                 config_hash=read_start(connection).config,
             )
     except RayfleetError as error:
         return replace(seen, problem=f"{error.what}: {error.why}" if error.why else error.what)
 
 
-def ray_version(http: HTTPConnectionPool) -> str:
+def ray_version(http: HTTPConnectionPool, token: str | None = None) -> str:
     """The version of Ray that the head's dashboard runs."""
-    answer = _get(http, "/api/version")
+    answer = _get(http, "/api/version", token)
     return str(answer["ray_version"]) if isinstance(answer, dict) else ""
 
 
-def live_workers(http: HTTPConnectionPool) -> Mapping[str, int]:
+def live_workers(http: HTTPConnectionPool, token: str | None = None) -> Mapping[str, int]:
     """Live workers by node type, as the cluster's own control store (GCS) knows them."""
-    answer = _get(http, "/api/v0/nodes?detail=1&limit=10000")
+    answer = _get(http, "/api/v0/nodes?detail=1&limit=10000", token)
     try:
         rows = answer["data"]["result"]["result"]  # type: ignore[index]
         alive = [row for row in rows if row["state"] == "ALIVE" and not row["is_head_node"]]
@@ -132,13 +141,17 @@ def container_digest(head: Head) -> str:
     return result.stdout.strip().partition("@")[2] if result.code == 0 else ""
 
 
-def _get(http: HTTPConnectionPool, path: str) -> object:
+def _get(http: HTTPConnectionPool, path: str, token: str | None) -> object:
     from urllib3.exceptions import HTTPError
 
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
-        response = http.request("GET", path, timeout=ASK_TIMEOUT)
+        response = http.request("GET", path, headers=headers, timeout=ASK_TIMEOUT)
     except (HTTPError, OSError) as error:
         raise Unreachable("the dashboard does not answer", why=str(error)[:200]) from error
+    if response.status in {401, 403}:
+        given = "the token in RAY_AUTH_TOKEN is not the cluster's" if token else "it wants a token"
+        raise Unreachable("the dashboard refuses us", why=f"{given} (HTTP {response.status})")
     if response.status != 200:
         raise Unreachable(f"the dashboard answers {response.status} to {path}")
     return response.json()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from rayfleet.cluster.lease import free_cluster
 from rayfleet.cluster.machines import Machines
 from rayfleet.cluster.nodes import Nodes, address_of, head_address
 from rayfleet.cluster.started import record_start
+from rayfleet.cluster.token import auth_token
 from rayfleet.console import Console
 from rayfleet.errors import RayfleetError, ToolFailed
 from rayfleet.fleet.model import Cluster, Fleet
@@ -47,10 +49,11 @@ class Lifecycle:
         """What ``cluster`` is now.
 
         Raises:
-            UsageError: its config has not been generated.
+            UsageError: its config has not been generated, or its token's file cannot be read.
         """
         config = read_launch_config(self.fleet, cluster)
-        return observe(config, cluster.name, self._address_of(cluster))
+        token = auth_token(cluster.auth, os.environ)
+        return observe(config, cluster.name, self._address_of(cluster), token=token)
 
     def start(self, cluster: Cluster) -> Observed:
         """Bring ``cluster`` up and through its gates; a healthy one is left as it is.

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rayfleet.errors import UsageError
-from rayfleet.fleet.model import Auth, AuthMode, Cluster, Fleet
+from rayfleet.cluster.token import auth_token as auth_token
+from rayfleet.fleet.model import Cluster, Fleet
 from rayfleet.job.client import JobClient
 
 if TYPE_CHECKING:
@@ -41,25 +40,3 @@ def jobs_of(head: Head, cluster: Cluster, *, port: int = DASHBOARD_PORT) -> JobC
     """
     token = auth_token(cluster.auth, os.environ)
     return JobClient(head.http(port), cluster=cluster.name, token=token)
-
-
-def auth_token(auth: Auth, environ: Mapping[str, str]) -> str | None:
-    """The token for a cluster, looked for where Ray looks: None if it wants none or none is here.
-
-    That is RAY_AUTH_TOKEN, the file that RAY_AUTH_TOKEN_PATH names, then ~/.ray/auth_token.
-
-    Raises:
-        UsageError: the file that RAY_AUTH_TOKEN_PATH names cannot be read.
-    """
-    if auth.mode is AuthMode.DISABLED:
-        return None
-    if token := environ.get("RAY_AUTH_TOKEN", "").strip():
-        return token
-    named = environ.get("RAY_AUTH_TOKEN_PATH", "")
-    path = Path(named).expanduser() if named else Path.home() / ".ray" / "auth_token"
-    try:
-        return path.read_text().strip() or None
-    except OSError as error:
-        if not named:
-            return None
-        raise UsageError(f"cannot read RAY_AUTH_TOKEN_PATH {path}", why=str(error)) from error
