@@ -42,8 +42,8 @@ STYLES: Mapping[Standing, str] = {
 }
 LONGEST_NAME = 28
 # Columns of a terminal from which there is room for more than name, step and its time.
-WIDTH_FOR_TOTAL = 56
-WIDTH_FOR_WAVE = 64
+WIDTH_FOR_TOTAL = 60
+WIDTH_FOR_WAVE = 70
 WIDTH_FOR_DETAIL = 76
 STEP_WIDTH, NARROW_STEP_WIDTH = 18, 13
 TIME_WIDTH = 7

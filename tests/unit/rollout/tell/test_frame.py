@@ -106,6 +106,14 @@ def test_of_300_clusters_those_in_flight_and_failed_are_shown_and_the_others_cou
     assert any("failed: gates" in row for row in small)
 
 
+@pytest.mark.parametrize("width", range(20, 90))
+def test_rows_fit_every_narrow_terminal(width: int) -> None:
+    """At 56 to 59 and 64 to 65 columns a row was two wider than the terminal."""
+    lines = frame(view(example("big_fleet"), ended=True), width, 40)
+    rows = ["".join(piece for piece, _ in line[:-1]) for line in lines[4:-1]]
+    assert all(len(row) <= max(width, 45) for row in rows)
+
+
 @pytest.mark.parametrize("name", ["big_fleet", "killed_and_resumed", "failing_canary"])
 @settings(max_examples=30)
 @given(data=st.data())
