@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.support import rollout_jobs as jobs
 from tests.support.rollout_images import BAD, pinned_variant
+from tests.support.rollout_jobs import RolloutJobs
 from tests.support.rollouts import (
     Event,
     HeadWatch,
@@ -28,7 +28,6 @@ from tests.support.sandbox_head import SandboxHead
 
 CANARY = "us-central2-staging"
 VICTIM = "us-east5"
-WITH_JOBS = (CANARY, VICTIM)
 NOTHING = Ran(-1, "", "")
 
 
@@ -38,6 +37,7 @@ class Story:
     ``starts`` how often each must have started in the end."""
 
     cli: SandboxCli
+    jobs: RolloutJobs
     rollout: str = ""
     ran: Ran = NOTHING
     again: Ran = NOTHING
@@ -70,8 +70,9 @@ def heads_of(cli: SandboxCli) -> dict[str, str]:
 
 
 def test_registry_that_is_down_leaves_the_cluster_untouched(released: SandboxCli) -> None:
-    jobs.begin(released, WITH_JOBS)
-    starts, heads = jobs.starts(released, [VICTIM]), heads_of(released)
+    jobs = RolloutJobs(released, "registry")
+    jobs.begin(VICTIM)
+    starts, heads = jobs.starts(VICTIM), heads_of(released)
     name = f"rf-{released.place.id}-registry-{VICTIM}"
     released.engine.client.containers.get(name).stop(timeout=1)
     try:
@@ -83,7 +84,7 @@ def test_registry_that_is_down_leaves_the_cluster_untouched(released: SandboxCli
     assert "untouched" in ran.err
     assert "invoke rollouts.retry" in ran.err
     assert heads_of(released) == heads
-    assert jobs.starts(released, [VICTIM]) == starts
+    assert jobs.starts(VICTIM) == starts
     # It holds nothing any more: whoever comes next may change the cluster.
     assert released("start", "--cluster", VICTIM).must().code == 0
 
@@ -91,16 +92,16 @@ def test_registry_that_is_down_leaves_the_cluster_untouched(released: SandboxCli
 @pytest.fixture(scope="module")
 def bad_image(released: SandboxCli) -> Iterator[Story]:
     """A rollout of everything onto an image on which Ray does not start."""
-    jobs.begin(released, WITH_JOBS)
-    told = Story(cli=released, heads=heads_of(released))
-    told.before = jobs.submitted(released, CANARY)
-    told.starts = jobs.once_more(jobs.starts(released, [CANARY]), [CANARY])
+    jobs = RolloutJobs(released, "bad-image")
+    jobs.begin(CANARY)
+    told = Story(cli=released, jobs=jobs, heads=heads_of(released), before=jobs.submitted(CANARY))
+    told.starts = jobs.after_one_more_life(CANARY)
     restart = ("restart", "--all", "--only-outdated", "--on-failure", "rollback-failed")
     with pinned_variant(released, "bad", BAD), head_watch(released) as told.watch:
         told.ran = released(*restart, "--yes")
         told.take_in(latest(released, CANARY))
         told.heads_after = heads_of(released)
-        told.after = jobs.alive(released, CANARY, starts=told.starts)
+        told.after = jobs.alive(CANARY, starts=told.starts)
         released("image.rollback", "--yes").must()
         released("update-configs").must()
         told.again = released("restart", "--all", "--only-outdated", "--yes", "--json")
@@ -132,7 +133,7 @@ def test_canary_is_rolled_back_to_what_it_ran(bad_image: Story) -> None:
 
 def test_jobs_of_the_canary_come_back_once(bad_image: Story) -> None:
     assert bad_image.after == bad_image.before
-    assert jobs.starts(bad_image.cli, [CANARY]) == bad_image.starts
+    assert bad_image.jobs.starts(CANARY) == bad_image.starts
 
 
 def test_report_of_a_failed_rollout_names_the_cause_and_the_next_command(bad_image: Story) -> None:
@@ -153,9 +154,10 @@ def dying_heads(released: SandboxCli, tmp_path_factory: pytest.TempPathFactory) 
     assert count == 1
     fleet.write_text(hasty)
     cli = SandboxCli(released.state, environment={"INVOKE_FLEET": str(fleet)})
-    jobs.begin(cli, WITH_JOBS)
-    told = Story(cli=cli, heads=heads_of(cli), before=jobs.submitted(cli, VICTIM))
-    told.starts = jobs.once_more(jobs.starts(cli, [VICTIM]), [VICTIM])
+    jobs = RolloutJobs(cli, "dying-heads")
+    jobs.begin(VICTIM)
+    told = Story(cli=cli, jobs=jobs, heads=heads_of(cli), before=jobs.submitted(VICTIM))
+    told.starts = jobs.after_one_more_life(VICTIM)
     with head_watch(cli) as told.watch:
         with Operator(cli, "restart", "--cluster", VICTIM, "--yes") as operator:
             operator.until("note", step="quiesce")
@@ -165,7 +167,7 @@ def dying_heads(released: SandboxCli, tmp_path_factory: pytest.TempPathFactory) 
             told.ran = operator.end()
         told.again = cli("rollouts.retry", "--json")
         told.take_in(latest(cli, VICTIM))
-        told.after = jobs.alive(cli, VICTIM, starts=told.starts)
+        told.after = jobs.alive(VICTIM, starts=told.starts)
         told.heads_after = heads_of(cli)
         yield told
 
@@ -193,4 +195,4 @@ def test_head_that_dies_in_its_gates_fails_and_is_started_again_by_a_retry(
 
 def test_jobs_outlive_two_heads_and_run_once(dying_heads: Story) -> None:
     assert dying_heads.after == dying_heads.before
-    assert jobs.starts(dying_heads.cli, [VICTIM]) == dying_heads.starts
+    assert dying_heads.jobs.starts(VICTIM) == dying_heads.starts

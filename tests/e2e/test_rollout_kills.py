@@ -12,7 +12,7 @@ import pytest
 
 from rayfleet.rollout.model import Step
 from rayfleet.waiting import wait_until
-from tests.support import rollout_jobs as jobs
+from tests.support.rollout_jobs import RolloutJobs
 from tests.support.rollouts import Event, HeadWatch, Operator, head_watch, journal, latest, preempt
 from tests.support.sandbox import Ran, SandboxCli
 
@@ -37,6 +37,7 @@ class Story:
     """What was seen on the way."""
 
     cli: SandboxCli
+    jobs: RolloutJobs
     rollout: str = ""
     before: dict[str, Any] = field(default_factory=dict)
     after: dict[str, Any] = field(default_factory=dict)
@@ -89,12 +90,13 @@ class Story:
 @pytest.fixture(scope="module")
 def story(released: SandboxCli) -> Iterator[Story]:
     """The whole of it, once."""
-    jobs.begin(released, [CLUSTER])
-    told = Story(cli=released, before=jobs.submitted(released, CLUSTER))
-    told.starts = jobs.once_more(jobs.starts(released, [CLUSTER]), [CLUSTER])
+    jobs = RolloutJobs(released, "kills")
+    jobs.begin(CLUSTER)
+    told = Story(cli=released, jobs=jobs, before=jobs.submitted(CLUSTER))
+    told.starts = jobs.after_one_more_life(CLUSTER)
     with head_watch(released) as told.watch:
         told.roll()
-        told.after = jobs.alive(released, CLUSTER, starts=told.starts)
+        told.after = jobs.alive(CLUSTER, starts=told.starts)
         told.records = journal(released, told.rollout)
         yield told
 
@@ -118,7 +120,7 @@ def test_the_head_was_replaced_once_and_every_step_done_once(story: Story) -> No
 
 def test_every_job_runs_again_once_with_all_its_fields(story: Story) -> None:
     assert story.after == story.before
-    assert jobs.starts(story.cli, [CLUSTER]) == story.starts
+    assert story.jobs.starts(CLUSTER) == story.starts
 
 
 def test_cluster_of_a_killed_operator_is_not_taken_by_others(story: Story) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rayfleet.waiting import wait_until
@@ -18,84 +18,91 @@ _FILES = next(kind for kind in KINDS if kind.name == "working-dir")
 _WAITING = next(kind for kind in KINDS if kind.name == "no-capacity")
 
 
-def kinds(cluster: str) -> tuple[Kind, ...]:
-    """The jobs of ``cluster``; their names are no other cluster's."""
-    models = (RUNNING, _FILES, _WAITING)
-    return tuple(replace(kind, name=f"{cluster}-{kind.name}") for kind in models)
+@dataclass(frozen=True)
+class RolloutJobs:
+    """The jobs of one story of rollouts.
 
+    Those that run may be there from an earlier story. The one that waits is the story's own: a
+    head gives up a job that has waited for a quarter of an hour, and nothing else ends it.
+    """
 
-def begin(cli: SandboxCli, clusters: Iterable[str]) -> None:
-    """Have the jobs of ``clusters`` on their heads and running; those that are there stay."""
-    lacking = [name for name in clusters if not _there(cli, name)]
-    for cluster in lacking:
-        head = SandboxHead(cli, cluster)
-        _end_running(head)
-        known = _states(head.facts())
-        fresh = [kind for kind in kinds(cluster) if known.get(kind.name) not in ALIVE]
+    cli: SandboxCli
+    story: str
+
+    def kinds(self, cluster: str) -> tuple[Kind, ...]:
+        """The jobs of ``cluster``; their names are no other cluster's."""
+        running = (replace(kind, name=f"{cluster}-{kind.name}") for kind in (RUNNING, _FILES))
+        return (*running, replace(_WAITING, name=f"{cluster}-waiting-{self.story}"))
+
+    def begin(self, *clusters: str) -> None:
+        """Have the jobs of ``clusters`` on their heads, and those running that do."""
+        for cluster in clusters:
+            self._submit(SandboxHead(self.cli, cluster))
+        for cluster in clusters:
+            # Those of an earlier story have started more than once.
+            lines = {name: max(count, 1) for name, count in self.starts(cluster).items()}
+            matrix.wait_for(SandboxHead(self.cli, cluster), self.kinds(cluster), lines=lines)
+
+    def submitted(self, *clusters: str) -> dict[str, Any]:
+        """What the jobs of ``clusters`` were submitted with, as their heads have it."""
+        found: dict[str, Any] = {}
+        for cluster in clusters:
+            found |= self._own(cluster, SandboxHead(self.cli, cluster).facts())
+        return found
+
+    def starts(self, *clusters: str) -> dict[str, int]:
+        """How often each job of ``clusters`` has started so far."""
+        counted = {}
+        for cluster in clusters:
+            left = matrix.runs(SandboxHead(self.cli, cluster))
+            names = (kind.name for kind in self.kinds(cluster))
+            counted |= {name: len(left.get(name, ())) for name in names}
+        return counted
+
+    def after_one_more_life(self, *clusters: str) -> dict[str, int]:
+        """What :meth:`starts` must say when ``clusters`` have been restarted once more."""
+        before = self.starts(*clusters)
+        kinds = (kind for cluster in clusters for kind in self.kinds(cluster))
+        return {kind.name: before[kind.name] + kind.starts for kind in kinds}
+
+    def alive(self, *clusters: str, starts: Mapping[str, int]) -> dict[str, Any]:
+        """Wait until the jobs of ``clusters`` are as at first, each as often started as
+        ``starts`` has it; returns what they were submitted with."""
+        found: dict[str, Any] = {}
+        for cluster in clusters:
+            head = SandboxHead(self.cli, cluster)
+            facts = matrix.wait_for(head, self.kinds(cluster), lines=starts)
+            found |= self._own(cluster, facts)
+        return found
+
+    def _own(self, cluster: str, facts: Mapping[str, Any]) -> dict[str, Any]:
+        given = matrix.submitted(facts)
+        return {kind.name: given[kind.name] for kind in self.kinds(cluster)}
+
+    def _submit(self, head: SandboxHead) -> None:
+        kinds = self.kinds(head.cluster)
+        _end_others(head, {kind.name for kind in kinds})
+        states = _states(head)
+        fresh = [kind for kind in kinds if states.get(kind.name) not in ALIVE]
         old = " ".join(f"{matrix.BUCKET}/runs/{kind.name}" for kind in fresh)
         head.shell(f"mkdir -p {matrix.BUCKET}/runs {matrix.BUCKET}/stop")
         head.shell(f"rm -f {old} {matrix.BUCKET}/stop/all")
         for kind in fresh:
-            if kind.name in known:
+            if kind.name in states:
                 head.delete(kind.name)
         matrix.submit(head, fresh)
-    for cluster in lacking:
-        matrix.wait_for(SandboxHead(cli, cluster), kinds(cluster), lines={})
 
 
-def alive(cli: SandboxCli, cluster: str, *, starts: Mapping[str, int]) -> dict[str, Any]:
-    """Wait until the jobs of ``cluster`` are as at first, each as often started as ``starts`` has
-    it; returns what they were submitted with.
-    """
-    head = SandboxHead(cli, cluster)
-    return _saved(matrix.wait_for(head, kinds(cluster), lines=starts))
+def _states(head: SandboxHead) -> dict[str, str]:
+    return {name: job["status"] for name, job in head.facts()["jobs"].items()}
 
 
-def submitted(cli: SandboxCli, cluster: str) -> dict[str, Any]:
-    """What the jobs of ``cluster`` that have not ended were submitted with."""
-    return _saved(SandboxHead(cli, cluster).facts())
-
-
-def starts(cli: SandboxCli, clusters: Iterable[str]) -> dict[str, int]:
-    """How often each job of ``clusters`` has started so far."""
-    counted = {}
-    for cluster in clusters:
-        left = matrix.runs(SandboxHead(cli, cluster))
-        counted |= {kind.name: len(left.get(kind.name, ())) for kind in kinds(cluster)}
-    return counted
-
-
-def once_more(before: Mapping[str, int], clusters: Iterable[str]) -> dict[str, int]:
-    """What :func:`starts` must say after one more life of ``clusters``."""
-    return {
-        kind.name: before[kind.name] + kind.starts
-        for cluster in clusters
-        for kind in kinds(cluster)
-    }
-
-
-def _saved(facts: Mapping[str, Any]) -> dict[str, Any]:
-    given = matrix.submitted(facts)
-    return {name: given[name] for name, state in _states(facts).items() if state in ALIVE}
-
-
-def _states(facts: Mapping[str, Any]) -> dict[str, str]:
-    return {name: job["status"] for name, job in facts["jobs"].items()}
-
-
-def _there(cli: SandboxCli, cluster: str) -> bool:
-    states = _states(SandboxHead(cli, cluster).facts())
-    wanted = {kind.name: "RUNNING" if kind.starts else "PENDING" for kind in kinds(cluster)}
-    running = {name for name, state in states.items() if state == "RUNNING"}
-    return wanted.items() <= states.items() and running <= wanted.keys()
-
-
-def _end_running(head: SandboxHead) -> None:
+def _end_others(head: SandboxHead, names: set[str]) -> None:
     """Stop what other tests have left running. What waits cannot be stopped, and disturbs none."""
     asked: set[str] = set()
 
     def ended() -> bool:
-        running = {name for name, state in _states(head.facts()).items() if state == "RUNNING"}
+        running = {name for name, state in _states(head).items() if state == "RUNNING"} - names
         for name in running - asked:
             head.stop(name)
             asked.add(name)
