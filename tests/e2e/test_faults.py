@@ -27,7 +27,7 @@ def test_change_that_would_kill_a_job_names_it_and_needs_yes(released: SandboxCl
     refused = released("stop", "--cluster", "us-central2")
     _is_error(refused, 3, job, "1 running job will be killed", "--yes")
     refused = released("restart", "--cluster", "us-central2", "--no-preserve-jobs")
-    _is_error(refused, 3, f"KILLS job {job}", "KILL 1 running job", "--no-preserve-jobs --yes")
+    _is_error(refused, 3, f"KILLS job {job}", "KILL 1 job", "--no-preserve-jobs --yes")
     asked = released("restart", "--cluster", "us-central2")
     _is_error(asked, 3, f"job {job}", "invoke restart --cluster us-central2 --yes")
     assert "KILL" not in asked.err
