@@ -22,18 +22,20 @@ SLEEPER = "python -c 'import time; time.sleep(600)'"
 def test_change_that_would_kill_a_job_names_it_and_needs_yes(released: SandboxCli) -> None:
     submit = released("jobs.submit", "--cluster", "us-central2", "--no-wait", SLEEPER, "--json")
     job = submit.must().json()["submission_id"]
-    head = released.status()["us-central2"]["head"]
-    before = released("rollouts.list", "--json").must().json()["rollouts"]
-    refused = released("stop", "--cluster", "us-central2")
-    _is_error(refused, 3, job, "1 running job will be killed", "--yes")
-    refused = released("restart", "--cluster", "us-central2", "--no-preserve-jobs")
-    _is_error(refused, 3, f"KILLS job {job}", "KILL 1 job", "--no-preserve-jobs --yes")
-    asked = released("restart", "--cluster", "us-central2")
-    _is_error(asked, 3, f"job {job}", "invoke restart --cluster us-central2 --yes")
-    assert "KILL" not in asked.err
-    assert released.status()["us-central2"]["head"] == head
-    assert released("rollouts.list", "--json").must().json()["rollouts"] == before
-    released("jobs.stop", "--cluster", "us-central2", job).must()
+    try:
+        head = released.status()["us-central2"]["head"]
+        before = _rollouts(released)
+        refused = released("stop", "--cluster", "us-central2")
+        _is_error(refused, 3, job, "1 running job will be killed", "--yes")
+        refused = released("restart", "--cluster", "us-central2", "--no-preserve-jobs")
+        _is_error(refused, 3, f"KILLS job {job}", "KILL 1 job", "--no-preserve-jobs --yes")
+        asked = released("restart", "--cluster", "us-central2")
+        _is_error(asked, 3, f"job {job}", "invoke restart --cluster us-central2 --yes")
+        assert "KILL" not in asked.err
+        assert released.status()["us-central2"]["head"] == head
+        assert _rollouts(released) == before
+    finally:
+        released("jobs.stop", "--cluster", "us-central2", job).must()
 
 
 def test_stop_leaves_no_node_and_start_brings_it_back(released: SandboxCli) -> None:
@@ -182,6 +184,11 @@ def _fill(folder: Path) -> None:
     with (folder / "fill").open("ab", buffering=0) as full, suppress(OSError):
         while full.write(b"x" * 4096):
             pass
+
+
+def _rollouts(cli: SandboxCli) -> list[str]:
+    shown = cli("rollouts.list", "--all", "--json").must().json()["rollouts"]
+    return [row["rollout"] for row in shown]
 
 
 def _is_error(ran: Ran, code: int, *words: str) -> None:
