@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -94,13 +95,17 @@ def _told(unseen: Sighting, answer: Sighting | RayfleetError) -> Sighting:
 
 def _look(life: Lifecycle, unseen: Sighting) -> Sighting:
     cluster = unseen.cluster
-    seen = replace(unseen, observed=life.observe(cluster), image_problem=_image(life, cluster))
-    if not seen.observed.head:
-        if seen.observed.problem:
-            return replace(seen, jobs_problem=seen.observed.problem)
+    # Registry, head and store are asked at the same time: an operator waits for the slowest.
+    with ThreadPoolExecutor(2) as pool:
+        image = pool.submit(_image, life, cluster)
+        jobs = pool.submit(_with_jobs, life, unseen)
+        observed = life.observe(cluster)
+        seen = replace(unseen if not observed.head else jobs.result(), observed=observed)
+        seen = replace(seen, image_problem=image.result())
+    if not observed.head:
+        if observed.problem:
+            return replace(seen, jobs_problem=observed.problem)
         seen = replace(seen, exists=bool(life.nodes(cluster)))
-    else:
-        seen = _with_jobs(life, seen)
     return replace(seen, previous=_previous(life, seen)) if seen.exists else seen
 
 
