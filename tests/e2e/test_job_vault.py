@@ -209,7 +209,11 @@ def test_backup_that_lacks_a_package_says_so_and_is_not_restored_by_itself(
     uri = waiting.fields["runtime_env"]["working_dir"]
     jobs.submit(head, [waiting])
     head.forget(uri)
-    ran = released("jobs.backup", "--cluster", OTHER, "--json")
+    try:
+        ran = released("jobs.backup", "--cluster", OTHER, "--json")
+    finally:
+        # The job goes on waiting, and a cluster whose jobs cannot be saved is never restarted.
+        head.put(uri.removeprefix("gcs://"), jobs.PACKAGES["never-unpacked"])
     assert ran.code == 2, ran.err
     assert "error: " in ran.err
     for word in (waiting.name, uri, "incomplete"):

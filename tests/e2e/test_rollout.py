@@ -92,8 +92,8 @@ class Story:
             if event["kind"] == "held":
                 names.append(event["cluster"])
             if len(names) == 2:
-                break
-        return names
+                return names
+        raise AssertionError(f"two were to be begun:\n{operator.said}")
 
     def lose_workers(self, operator: Operator, until: Sequence[tuple[str, str]] = ()) -> None:
         """Take workers away where PREEMPTED says so, to the end, or until all of ``until`` have
@@ -108,6 +108,7 @@ class Story:
             left.discard((event["step"], event["cluster"]))
             if until and not left:
                 return
+        assert not left, f"{left} were to come:\n{operator.said}"
 
     def lose_worker(self, cluster: str, step: str) -> str:
         """Take its worker; during the gates wait until the new head has one."""

@@ -59,7 +59,7 @@ class Operator:
                 continue
             if step in ("", event.get("step")) and data.items() <= event.get("data", {}).items():
                 return event
-        raise AssertionError(f"{self.argv}: no {kind} of {cluster} {step}:\n{self._said()}")
+        raise AssertionError(f"{self.argv}: no {kind} of {cluster} {step}:\n{self.said}")
 
     def follow(self) -> Iterator[Event]:
         """The events from the first on, as they come, until the task ends."""
@@ -75,7 +75,7 @@ class Operator:
                 fresh = self.events[position:]
             if not fresh and not self._reader.is_alive():
                 return
-            assert time.monotonic() < deadline, f"{self.argv} hangs:\n{self._said()}"
+            assert time.monotonic() < deadline, f"{self.argv} hangs:\n{self.said}"
             position += len(fresh)
             yield from fresh
 
@@ -96,9 +96,9 @@ class Operator:
             code = self._process.wait(timeout=TIMEOUT)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise AssertionError(f"{self.argv} hangs:\n{self._said()}") from None
+            raise AssertionError(f"{self.argv} hangs:\n{self.said}") from None
         self._join()
-        said = self._said()
+        said = self.said
         assert "Traceback" not in said, said
         return Ran(code, "".join(json.dumps(event) + "\n" for event in self.events), said)
 
@@ -129,7 +129,9 @@ class Operator:
         self._reader.join(timeout=END_SECONDS)
         self._listener.join(timeout=END_SECONDS)
 
-    def _said(self) -> str:
+    @property
+    def said(self) -> str:
+        """What it has narrated so far."""
         return "".join(self._lines)
 
 
