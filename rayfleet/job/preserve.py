@@ -52,12 +52,17 @@ class Preserver:
         return Vault(self.project.state / "vault")
 
     def backup(
-        self, cluster: Cluster, *, onto: Backup | None = None, stopped: Collection[str] = ()
+        self,
+        cluster: Cluster,
+        *,
+        onto: Backup | None = None,
+        stopped: Collection[str] = (),
+        once: bool = False,
     ) -> Backup:
         """Save every job of ``cluster`` that has not ended, and return what was saved.
 
         The backup may be incomplete; it says so, and :meth:`require_complete` raises. See
-        :func:`~rayfleet.job.snapshot.taker.take_backup` for ``onto`` and ``stopped``.
+        :func:`~rayfleet.job.snapshot.taker.take_backup` for ``onto``, ``stopped`` and ``once``.
 
         Raises:
             Unreachable: the jobs could not be listed. That is not "no jobs".
@@ -76,6 +81,7 @@ class Preserver:
                 narrate=self._narrator(cluster),
                 onto=onto,
                 stopped=stopped,
+                once=once,
                 clock=self.clock,
             )
 

@@ -271,7 +271,12 @@ class WorldPreserver(Preserver):
     world: World | None = None
 
     def backup(
-        self, cluster: Cluster, *, onto: Backup | None = None, stopped: Collection[str] = ()
+        self,
+        cluster: Cluster,
+        *,
+        onto: Backup | None = None,
+        stopped: Collection[str] = (),
+        once: bool = False,
     ) -> Backup:
         world = self.world
         assert world is not None
@@ -285,6 +290,7 @@ class WorldPreserver(Preserver):
             infrastructure=self.infrastructure,
             narrate=lambda text: None,
             onto=onto,
+            once=once,
             stopped=stopped,
             clock=world.clock,
             now=lambda: BEGUN + timedelta(seconds=count),

@@ -12,7 +12,7 @@ from rayfleet.job.restore.report import Outcome
 from rayfleet.job.vault.model import SavedJob
 from rayfleet.waiting import Clock
 
-INTERVAL_SECONDS = 1.0
+INTERVAL_SECONDS = 0.5
 QUIET_SECONDS = 10.0
 """How long nothing may have changed until a job with needs counts as waiting for them.
 

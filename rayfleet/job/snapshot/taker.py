@@ -37,6 +37,7 @@ def take_backup(
     narrate: Callable[[str], None],
     onto: Backup | None = None,
     stopped: Collection[str] = (),
+    once: bool = False,
     clock: Clock | None = None,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> Backup:
@@ -45,7 +46,8 @@ def take_backup(
     A backup that lacks something is saved as well, and says so (``Backup.complete``). One that
     was interrupted is not there at all. With ``onto``, an earlier backup of the same jobs, what
     that has and has not ended since is in it too; the jobs of ``stopped`` have not ended when
-    they are STOPPED.
+    they are STOPPED. ``once`` is for a caller who looks for late jobs himself: a look that lacks
+    nothing is not followed by another.
 
     Raises:
         Unreachable: the jobs could not be listed, or the connection was lost.
@@ -53,7 +55,7 @@ def take_backup(
         DamagedVault: the vault does not hold what it took.
     """
     with vault.incoming() as folder:
-        take = _Taking(source, vault, folder, infrastructure, narrate, clock or SystemClock())
+        take = _Taking(source, vault, folder, infrastructure, narrate, clock or SystemClock(), once)
         take.held.update({package.uri: package for package in onto.packages} if onto else {})
         try:
             look = take.everything()
@@ -105,6 +107,7 @@ class _Taking:
     infrastructure: Callable[[str, Mapping[str, str] | None], bool]
     narrate: Callable[[str], None]
     clock: Clock
+    once: bool = False
     held: dict[str, SavedPackage] = field(default_factory=dict)
 
     def everything(self) -> Look:
@@ -113,6 +116,8 @@ class _Taking:
         self.narrate(_count(look.jobs))
         for _ in range(1 + MORE_ROUNDS):
             self._fetch(look)
+            if self.once and not self._lacks(look):
+                break
             if any(NO_SELECTOR in job.missing for job in look.jobs):
                 self.clock.sleep(SETTLE_SECONDS)
             before, look = look, self._look()
@@ -144,6 +149,10 @@ class _Taking:
         known = {(job.submission_id, job.started) for job in before.jobs}
         if any((job.submission_id, job.started) not in known for job in look.jobs):
             return True
+        return self._lacks(look)
+
+    def _lacks(self, look: Look) -> bool:
+        """True while something of the jobs that were seen is missing."""
         return any(NO_SELECTOR in job.missing for job in look.jobs) or any(
             uri not in self.held for uri in _uris(look.jobs)
         )

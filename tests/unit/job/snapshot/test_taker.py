@@ -34,7 +34,7 @@ class Taken:
         self.said: list[str] = []
         self.clock = FakeClock()
 
-    def take(self) -> Backup:
+    def take(self, *, once: bool = False) -> Backup:
         return take_backup(
             self.source,
             self.vault,
@@ -43,6 +43,7 @@ class Taken:
             infrastructure=is_cron,
             narrate=self.said.append,
             clock=self.clock,
+            once=once,
             now=lambda: NOW,
         )
 
@@ -50,6 +51,19 @@ class Taken:
 def taking(root: Path, *looks: object, **packages: bytes) -> Taken:
     content = packages or PACKAGES
     return Taken(root, ScriptedSource(looks, dict(content)))  # type: ignore[arg-type]
+
+
+def test_one_look_is_enough_for_who_looks_himself_unless_something_is_missing(
+    tmp_path: Path,
+) -> None:
+    late = seen(job("one", "a.zip"), job("late", "b.zip"))
+    taken = taking(tmp_path / "whole", seen(job("one", "a.zip")), late)
+    assert [saved.submission_id for saved in taken.take(once=True).jobs] == ["one"]
+    unready = seen(job("one", "a.zip", missing=(NO_SELECTOR,)))
+    taken = taking(tmp_path / "unready", unready, late)
+    backup = taken.take(once=True)
+    assert backup.complete
+    assert [saved.submission_id for saved in backup.jobs] == ["one", "late"]
 
 
 def test_everything_that_was_seen_is_in_the_vault(tmp_path: Path) -> None:
