@@ -38,7 +38,7 @@ def drive(
         Locked: another process carries it out, or all of its failures are that.
         RayfleetError: how it ended, with its exit code, the causes and the next command.
     """
-    _require_fleet(project, fleet, rollout)
+    require_fleet(project, fleet, rollout)
     me = operator()
     work = performer or _clusters(project, fleet, rollout, me)
     try:
@@ -67,7 +67,12 @@ def _clusters(project: Project, fleet: Fleet, rollout: Rollout, operator: str) -
     return ClusterWork(project, fleet, rollout.folder, operator=operator)
 
 
-def _require_fleet(project: Project, fleet: Fleet, rollout: Rollout) -> None:
+def require_fleet(project: Project, fleet: Fleet, rollout: Rollout) -> None:
+    """See that ``rollout`` is of this fleet file, which still has its clusters.
+
+    Raises:
+        UsageError: it is not.
+    """
     plan = rollout.plan
     if plan.fleet != project.shown(project.fleet_file):
         raise UsageError(

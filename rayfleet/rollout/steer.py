@@ -18,7 +18,7 @@ from rayfleet.fleet.select import select_clusters
 from rayfleet.job.request import operator
 from rayfleet.project import Project
 from rayfleet.rollout import verbs
-from rayfleet.rollout.drive import drive
+from rayfleet.rollout.drive import drive, require_fleet
 from rayfleet.rollout.journal.store import Rollout, Rollouts
 from rayfleet.rollout.performer import Performer
 from rayfleet.rollout.state import Outcome, Result, State
@@ -72,7 +72,7 @@ class Steering:
 
     def promote(self, rollout_id: str, *, full: bool) -> None:
         """End the bake at hand, take inconclusive gates as passed; ``full``: no bakes any more."""
-        rollout = self._open(rollout_id)
+        rollout = self._ours(rollout_id)
         self._do(rollout, verbs.promote(rollout, by=operator(), full=full))
 
     def abort(self, rollout_id: str) -> None:
@@ -82,7 +82,7 @@ class Steering:
 
     def retry(self, rollout_id: str, clusters: Sequence[str]) -> None:
         """Try failed clusters again, from the step that failed."""
-        rollout = self._open(rollout_id)
+        rollout = self._ours(rollout_id)
         self._do(rollout, verbs.retry(rollout, _chosen(rollout, clusters), by=operator()))
 
     def skip(self, rollout_id: str, clusters: Sequence[str]) -> None:
@@ -99,7 +99,7 @@ class Steering:
             Declined: nobody said yes.
             RayfleetError: one of them is not back, with the next command.
         """
-        rollout = self._open(rollout_id)
+        rollout = self._ours(rollout_id)
         names = _chosen(rollout, clusters)
         asked = ", ".join(names) if names else f"all that rollout {rollout.id} has changed"
         self.console.confirm(
@@ -203,6 +203,12 @@ class Steering:
 
     def _open(self, rollout_id: str) -> Rollout:
         return Rollouts(self.project.state).open(rollout_id)
+
+    def _ours(self, rollout_id: str) -> Rollout:
+        """The rollout, which can be carried out here: nothing is asked of one that cannot."""
+        rollout = self._open(rollout_id)
+        require_fleet(self.project, self.fleet(), rollout)
+        return rollout
 
     def _do(self, rollout: Rollout, answer: Answer) -> None:
         self.console.say(f"rollout {rollout.id}: {answer.text}")

@@ -237,6 +237,25 @@ def test_another_fleet_is_refused_before_anything_is_touched(desk: Desk) -> None
     assert rollout.records() == ()
 
 
+@pytest.mark.parametrize("verb", ["retry", "rollback", "promote"])
+def test_nothing_is_asked_of_a_rollout_of_another_fleet(desk: Desk, verb: str) -> None:
+    """The request was in the journal before the refusal."""
+    rollout = desk.begin()
+    with pytest.raises(PartialFailure):
+        desk.drive(rollout, Failure(step=Step.START, cluster=A))
+    before = rollout.records()
+    other = replace(desk.project, fleet_file=ROOT / "infra" / "fleet.yaml")
+    steering = replace(desk.steering(), project=other)
+    asks = {
+        "retry": lambda: steering.retry(rollout.id, []),
+        "rollback": lambda: steering.rollback(rollout.id, [], yes=True),
+        "promote": lambda: steering.promote(rollout.id, full=False),
+    }
+    with pytest.raises(UsageError, match="another fleet"):
+        asks[verb]()
+    assert rollout.records() == before
+
+
 def test_a_cluster_that_has_left_the_fleet_is_named(desk: Desk) -> None:
     rollout = desk.begin()
     rest = {name: one for name, one in desk.fleet.clusters.items() if name != B}
