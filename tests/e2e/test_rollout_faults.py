@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,7 @@ class Story:
     starts: dict[str, int] = field(default_factory=dict)
     records: list[Event] = field(default_factory=list)
     watch: HeadWatch | None = None
+    killed: datetime = datetime.max.replace(tzinfo=UTC)
 
     def take_in(self, rollout: str) -> None:
         """Read what the rollout has left."""
@@ -161,7 +163,9 @@ def dying_heads(released: SandboxCli, tmp_path_factory: pytest.TempPathFactory) 
     with head_watch(cli) as told.watch:
         with Operator(cli, "restart", "--cluster", VICTIM, "--yes") as operator:
             operator.until("note", step="quiesce")
-            SandboxHead(cli, VICTIM).kill()
+            with operator.still():
+                SandboxHead(cli, VICTIM).kill()
+                told.killed = datetime.now(UTC)
             operator.until("intent", step="gates")
             SandboxHead(cli, VICTIM).kill()
             told.ran = operator.end()
@@ -177,7 +181,9 @@ def test_head_that_dies_when_its_jobs_are_saved_is_replaced_all_the_same(
 ) -> None:
     quiesce = [each for each in dying_heads.records if each.get("step") == "quiesce"]
     assert [each["kind"] for each in quiesce] == ["intent", "note", "done"]
-    assert "problem" in quiesce[-1]["data"]
+    # On a busy machine it may have been through before it was held still.
+    late = datetime.fromisoformat(quiesce[-1]["at"]) < dying_heads.killed
+    assert late or "problem" in quiesce[-1]["data"]
 
 
 def test_head_that_dies_in_its_gates_fails_and_is_started_again_by_a_retry(

@@ -86,6 +86,15 @@ class Operator:
         self._process.wait(timeout=END_SECONDS)
         self._join()
 
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        """Hold it and its children still while the block runs."""
+        os.killpg(self._process.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.killpg(self._process.pid, signal.SIGCONT)
+
     def interrupt(self) -> None:
         """Ctrl-C in its terminal."""
         os.killpg(self._process.pid, signal.SIGINT)
