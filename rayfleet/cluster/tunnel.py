@@ -57,10 +57,23 @@ class ChannelSocket:
 
     def __init__(self, channel: Channel) -> None:
         self.settimeout = channel.settimeout
-        self.sendall = channel.sendall
         self.fileno = channel.fileno
         self.channel = channel
         self._users = 1
+
+    def sendall(self, data: bytes) -> None:
+        """Send all of ``data``.
+
+        Raises:
+            OSError: the connection was lost; paramiko has other names for that, which nobody
+                who waits for a socket's errors would catch.
+        """
+        from paramiko.ssh_exception import SSHException
+
+        try:
+            self.channel.sendall(data)
+        except (SSHException, EOFError) as error:
+            raise ConnectionResetError("the connection to the head was lost") from error
 
     def makefile(self, mode: str, *_args: object, **_kwargs: object) -> io.BufferedReader:
         """A buffered reader of the channel; only ``rb`` is supported."""
@@ -71,7 +84,8 @@ class ChannelSocket:
 
     def shutdown(self, how: int) -> None:
         """Like ``socket.shutdown``."""
-        self.channel.shutdown(how)
+        with suppress(EOFError):
+            self.channel.shutdown(how)
 
     def close(self) -> None:
         """Let go of the channel; it closes when nobody reads it any more."""
