@@ -26,18 +26,17 @@ import argparse
 import compileall
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from types import FrameType
 
 from preserving.fleet import make_operator
 from preserving.machine import Machine, environment, require_machine
 from preserving.methods import RAY, Method, RayCli, Rayfleet
 from preserving.report import Report, Trial
 from preserving.workload import RUNNING, Workload, make_workload
+from terminal import end_cleanly, say
 
 from rayfleet.errors import RayfleetError
 
@@ -53,8 +52,7 @@ def main() -> None:
     if options.jobs < RUNNING:
         parser.error(f"--jobs is {RUNNING} at least")
     require_machine()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _end)
+    end_cleanly()
     try:
         # Short on purpose: the path of a socket has at most 107 characters.
         with tempfile.TemporaryDirectory(prefix="rfbench-", dir="/tmp") as scratch:
@@ -116,18 +114,6 @@ def warm(env: dict[str, str]) -> None:
     commands = ([RAY, "job", "submit", "--help"], [f"{Path(RAY).with_name('invoke')}", "--list"])
     for command, its in zip(commands, (environment(), env), strict=True):
         subprocess.run(command, cwd=ROOT, env=its, stdout=subprocess.DEVNULL, check=True)
-
-
-def say(text: str) -> None:
-    """One line of progress."""
-    print(text, file=sys.stderr, flush=True)
-
-
-def _end(number: int, _: FrameType | None) -> None:
-    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(each, signal.SIG_IGN)
-    say("cleaning up")
-    raise SystemExit(128 + number)
 
 
 if __name__ == "__main__":

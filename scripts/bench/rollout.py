@@ -24,16 +24,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import sys
 import tempfile
 from pathlib import Path
-from types import FrameType
 
 from rolling.report import Report
 from rolling.rounds import Rounds
 from rolling.sandbox import Sandbox
 from rolling.thousand import simulate
+from terminal import end_cleanly, say
 
 from rayfleet.errors import RayfleetError
 
@@ -49,8 +48,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.rounds < 1:
         parser.error("--rounds is 1 at least")
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _end)
+    end_cleanly()
     try:
         with tempfile.TemporaryDirectory(prefix="rfbench-", dir="/tmp") as scratch:
             found = measured(Path(scratch), options)
@@ -78,18 +76,6 @@ def measured(scratch: Path, options: argparse.Namespace) -> Report:
         finally:
             sandbox.down()
     return Report(runs=rounds.runs, thousand=thousand, faults=rounds.faults)
-
-
-def say(text: str) -> None:
-    """One line of progress."""
-    print(text, file=sys.stderr, flush=True)
-
-
-def _end(number: int, _: FrameType | None) -> None:
-    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(each, signal.SIG_IGN)
-    say("cleaning up")
-    raise SystemExit(128 + number)
 
 
 if __name__ == "__main__":

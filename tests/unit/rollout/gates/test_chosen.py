@@ -13,10 +13,8 @@ from rayfleet.rollout.gates.chosen import gates_for, times_for
 from rayfleet.rollout.gates.command import Command
 from rayfleet.rollout.gates.gate import GateTimes
 from rayfleet.rollout.gates.probe import Probe
-from rayfleet.rollout.gates.restored import restored
-from rayfleet.rollout.gates.run import read_gate, run_gates
+from rayfleet.rollout.gates.run import run_gates
 from rayfleet.rollout.gates.subject import Subject, Wanted
-from tests.unit.job.canned import row
 from tests.unit.rollout.gates.fakes import (
     CLUSTER,
     DIGEST,
@@ -119,14 +117,3 @@ def test_a_connection_that_was_lost_is_opened_again() -> None:
         assert len(opened) == 2
         assert opened[0].closed == 1
     assert opened[1].closed == 1
-
-
-def test_restored_jobs_must_all_be_there_and_none_dropped() -> None:
-    jobs = {
-        "a": row(submission_id="a"),
-        "b": row(submission_id="b", status="FAILED", error_type="JOB_ENTRYPOINT_COMMAND_ERROR"),
-        "c": row(submission_id="c", status="FAILED", error_type="JOB_SUPERVISOR_ACTOR_DIED"),
-    }
-    subject = subject_of(FakeRay(jobs=jobs))
-    assert read_gate(restored(["a", "b"]), subject).detail == "2 jobs are there"
-    assert read_gate(restored(["a", "c", "d"]), subject).detail == "2 of 3 lost: d, c"
