@@ -16,6 +16,7 @@ import logging
 import secrets
 import threading
 import time
+from base64 import b64decode
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,6 +48,10 @@ BOOT_INTERVAL = 0.05
 LIVING = ("running", "paused", "restarting")
 REMAINS = ("created", "exited", "dead", "removing")
 AUTHORIZED_KEYS = ".ssh/authorized_keys"
+# Base64 of JSON: name, size, mode, mtime (docs.docker.com, Engine API, ContainerArchiveInfo).
+FILE_STAT = "X-Docker-Container-Path-Stat"
+# The time of all tags that an image of ours from before November 2026 wrote.
+UNTIMED = b"1970-01-01T00:00:00Z"
 
 
 def _not_about_defaults(record: logging.LogRecord) -> bool:
@@ -68,6 +73,7 @@ class SandboxNodeProvider(NodeProvider):
     def __init__(self, provider_config: dict[str, Any], cluster_name: str) -> None:
         super().__init__(provider_config, cluster_name)
         self._local = threading.local()
+        self._seen: dict[str, tuple[str, dict[str, str]]] = {}
 
     # --- what Ray asks -----------------------------------------------------------------
 
@@ -286,12 +292,34 @@ class SandboxNodeProvider(NodeProvider):
         return files
 
     def _changing_tags(self, container: Container) -> dict[str, str]:
+        """The tags in the VM's file, which is read only when it is another one than last time.
+
+        Ray asks several times a second; the engine starts a process for each read (64 ms of a
+        processor with 20.10) and none for a look at the file (1.4 ms).
+        """
+        name = str(container.name)
+        stamp = self._stat(name, TAGS_FILE)
+        seen = self._seen.get(name)
+        if seen and seen[0] == stamp:
+            return dict(seen[1])
         content = self._read(container, TAGS_FILE)
-        return dict(json.loads(content)) if content else {}
+        tags = dict(json.loads(content)) if content else {}
+        if UNTIMED not in b64decode(stamp):
+            self._seen[name] = (stamp, tags)
+        return dict(tags)
+
+    def _stat(self, name: str, path: str) -> str:
+        """What the engine says of a file, its time included; empty when there is none."""
+        api = self._engine().api
+        url = f"{api.base_url}/v{api.api_version}/containers/{name}/archive"
+        answer = api.head(url, params={"path": path}, timeout=ENGINE_TIMEOUT)
+        return str(answer.headers.get(FILE_STAT, "")) if answer.ok else ""
 
     def _read(self, container: Container, path: str) -> bytes:
         from docker.errors import NotFound
 
+        if not self._stat(str(container.name), path):
+            return b""
         try:
             chunks, _ = container.get_archive(path)
             return untar(b"".join(chunks))
@@ -302,6 +330,6 @@ class SandboxNodeProvider(NodeProvider):
         from docker.errors import NotFound
 
         try:
-            container.put_archive("/", tar_of(files))
+            container.put_archive("/", tar_of(files, now=time.time()))
         except NotFound:
             return

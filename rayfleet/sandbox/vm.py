@@ -35,10 +35,14 @@ def labels_of(sandbox: str, cluster: str, tags: Mapping[str, str]) -> dict[str, 
     return owner | {TAG_PREFIX + key: value for key, value in tags.items()}
 
 
-def tar_of(files: Iterable[File]) -> bytes:
-    """A tar archive of ``files`` to be unpacked at ``/``; parents of ray's files are ray's."""
+def tar_of(files: Iterable[File], *, now: float) -> bytes:
+    """A tar archive of ``files`` to be unpacked at ``/``; parents of ray's files are ray's.
+
+    ``now`` (epoch seconds) becomes the time of each file, fractions included, so that a file
+    that was replaced can be told by its time.
+    """
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as archive:
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for file in files:
             uid = RAY_UID if file.ray else 0
             if file.ray:
@@ -47,6 +51,7 @@ def tar_of(files: Iterable[File]) -> bytes:
                 archive.addfile(parent)
             entry = tarfile.TarInfo(file.path.lstrip("/"))
             entry.size, entry.mode, entry.uid, entry.gid = len(file.content), file.mode, uid, uid
+            entry.mtime = now
             archive.addfile(entry, io.BytesIO(file.content))
     return buffer.getvalue()
 

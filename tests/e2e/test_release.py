@@ -6,7 +6,10 @@ import importlib.metadata
 import json
 from pathlib import Path
 
+import yaml
+
 from rayfleet.fleet.pins import read_pins
+from rayfleet.sandbox.node_provider import SandboxNodeProvider
 from rayfleet.waiting import wait_until
 from scripts.jobs import source_statistics
 from tests.e2e.conftest import ALLOW
@@ -87,6 +90,20 @@ def test_batch_job_counts_what_a_serial_computation_counts(released: SandboxCli)
     assert {key: second[key] for key in expected} == expected
     jobs = released("jobs.list", "--cluster", "us-east5", "--json").must().out
     assert jobs.count("SUCCEEDED") >= 2
+
+
+def test_tags_that_one_side_sets_are_what_the_other_side_reads(released: SandboxCli) -> None:
+    config = yaml.safe_load((released.state / "sandbox/clusters/us-east5.yaml").read_text())
+    operator, head = (
+        SandboxNodeProvider(config["provider"], config["cluster_name"]) for _ in range(2)
+    )
+    (worker,) = (row.name for row in released.vms("us-east5", "worker"))
+    before = operator.node_tags(worker)
+    for value in ("one", "two"):
+        head.set_node_tags(worker, {"test-tag": value})
+        assert operator.node_tags(worker) == before | {"test-tag": value}
+    operator.set_node_tags(worker, {"other-tag": "three"})
+    assert head.node_tags(worker) == before | {"test-tag": "two", "other-tag": "three"}
 
 
 def test_preempted_worker_is_replaced_by_the_autoscaler(released: SandboxCli) -> None:

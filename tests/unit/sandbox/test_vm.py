@@ -13,7 +13,8 @@ def test_files_of_ray_are_rays_with_their_folders_and_secrets_are_closed() -> No
         [
             File("/home/ray/.ssh/authorized_keys", b"key", mode=0o600, ray=True),
             File("/var/lib/tags.json", b"{}", mode=0o644),
-        ]
+        ],
+        now=1.5,
     )
     with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
         seen = {entry.name: (entry.uid, entry.mode, entry.isdir()) for entry in opened}
@@ -25,8 +26,14 @@ def test_files_of_ray_are_rays_with_their_folders_and_secrets_are_closed() -> No
 
 
 def test_one_file_comes_back_out_of_an_archive() -> None:
-    assert untar(tar_of([File("/x", b"content", mode=0o644)])) == b"content"
-    assert untar(tar_of([])) == b""
+    assert untar(tar_of([File("/x", b"content", mode=0o644)], now=1.5)) == b"content"
+    assert untar(tar_of([], now=1.5)) == b""
+
+
+def test_a_file_has_its_time_to_a_fraction_of_a_second() -> None:
+    archive = tar_of([File("/x", b"content", mode=0o644)], now=1763760000.123456)
+    with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
+        assert [entry.mtime for entry in opened] == [1763760000.123456]
 
 
 def test_labels_say_whose_a_vm_is_and_keep_rays_tags() -> None:
