@@ -4,7 +4,7 @@ every cloud. This module and the launcher are the only ones that know Ray's prov
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 TERMINATE_LIMIT = 16  # terminations at once
 HEAD = {"ray-node-type": "head"}
+WORKER = {"ray-node-type": "worker"}
 CLUSTER = "ray-cluster-name"
 ENDING = frozenset({"STOPPING", "SUSPENDING", "DEPROVISIONING", "DELETING", "HIDING", "REPAIRING"})
 """The states of a VM (status) and of a TPU VM (state) of Google Cloud in which its processes may
@@ -37,6 +38,24 @@ class Nodes:
         """The id of the running head; empty when there is none."""
         found = self._ask("list the head", lambda: self._provider.non_terminated_nodes(HEAD))
         return str(found[0]) if found else ""
+
+    def head_host(self, cluster: str) -> str:
+        """The address of the running head, for the operator.
+
+        Raises:
+            Unreachable: ``cluster`` has no head.
+        """
+        head = self.head()
+        if not head:
+            raise Unreachable(
+                f"{cluster} has no head", next_step=f"invoke start --cluster {cluster}"
+            )
+        return self.address(head)
+
+    def workers(self) -> tuple[str, ...]:
+        """Ids of the running workers."""
+        found = self._ask("list the workers", lambda: self._provider.non_terminated_nodes(WORKER))
+        return tuple(sorted(str(node) for node in found))
 
     def everything(self) -> tuple[str, ...]:
         """Ids of all nodes that exist, stopped and half-made ones included."""
@@ -140,12 +159,7 @@ def head_address(project: Project, fleet: Fleet, cluster: Cluster) -> HeadAddres
         UsageError: its config has not been generated.
     """
     nodes = Nodes(read_launch_config(fleet, cluster))
-    head = nodes.head()
-    if not head:
-        raise Unreachable(
-            f"{cluster.name} has no head", next_step=f"invoke start --cluster {cluster.name}"
-        )
-    return address_of(project, fleet, cluster, nodes.address(head))
+    return address_of(project, fleet, cluster, nodes.head_host(cluster.name))
 
 
 def address_of(project: Project, fleet: Fleet, cluster: Cluster, host: str) -> HeadAddress:
@@ -162,6 +176,15 @@ def address_of(project: Project, fleet: Fleet, cluster: Cluster, host: str) -> H
         known_hosts=known_hosts(project, fleet),
         alias=cluster.identity,
     )
+
+
+def worker_address(
+    project: Project, fleet: Fleet, cluster: Cluster, node: str, host: str
+) -> HeadAddress:
+    """How to reach the worker ``node`` of ``cluster`` that is at ``host``."""
+    address = address_of(project, fleet, cluster, host)
+    workers = address.known_hosts.with_name(f"{address.known_hosts.name}.workers")
+    return replace(address, known_hosts=workers, alias=f"{cluster.identity}.{node}")
 
 
 def known_hosts(project: Project, fleet: Fleet) -> Path:

@@ -1,0 +1,229 @@
+"""The nodes of a fleet, each entered once: at most one open connection per node in a process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar
+
+from rayfleet.cluster.fanout import fan_out
+from rayfleet.errors import RayfleetError, Unreachable, UsageError
+from rayfleet.fleet.model import Cluster, Fleet
+
+if TYPE_CHECKING:
+    from rayfleet.cluster.head import Head, HeadAddress
+    from rayfleet.cluster.nodes import Nodes
+    from rayfleet.project import Project
+
+T = TypeVar("T")
+
+HEAD = "head"
+WORKERS = "workers"
+NODES = (HEAD, WORKERS, "all")
+"""Which nodes of a cluster may be asked for."""
+
+LIMIT = 16  # connections that are being opened, or used by :meth:`Heads.each`, at once
+LIST_SECONDS = 60.0  # for a cloud's list of workers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """One node to enter. ``node`` is ``head`` or the worker's id in its cloud; ``name`` is what
+    operators read: ``us-east5``, or ``us-east5/worker-ab12`` for a worker."""
+
+    cluster: str
+    region: str
+    node: str
+    name: str
+
+
+class Heads:
+    """The way into the heads and workers of ``fleet``. Safe to use from several threads.
+
+    A connection is opened at first use, shared by all who ask for the same node, and opened
+    again, with the address looked up again, once it was lost or closed.
+    """
+
+    def __init__(self, project: Project, fleet: Fleet) -> None:
+        self._project = project
+        self._fleet = fleet
+        self._lock = threading.Lock()
+        self._nodes: dict[str, Nodes] = {}
+        self._places: dict[tuple[str, str], _Place] = {}
+        self._closed = False
+
+    def targets(self, clusters: Sequence[Cluster], nodes: str = HEAD) -> tuple[Target, ...]:
+        """The nodes of ``clusters`` to enter, in their order, heads first.
+
+        ``nodes`` is one of :data:`NODES`. The clouds are asked for workers only, all clusters at
+        once. Where a cloud does not answer, one target stands for the workers of that cluster;
+        opening it says why.
+
+        Raises:
+            UsageError: ``nodes`` is something else.
+        """
+        if nodes not in NODES:
+            raise UsageError(f"no nodes are called {nodes!r}", why=f"choose of {', '.join(NODES)}")
+        if nodes == HEAD:
+            return tuple(_head_of(cluster) for cluster in clusters)
+        listed = fan_out(
+            {cluster.name: partial(self._workers, cluster) for cluster in clusters},
+            limit=LIMIT,
+            timeout=LIST_SECONDS,
+            what="the list of its workers",
+        )
+        found: list[Target] = []
+        for cluster in clusters:
+            workers = listed[cluster.name]
+            found += [] if nodes == WORKERS else [_head_of(cluster)]
+            found += [_unlisted(cluster)] if isinstance(workers, RayfleetError) else workers
+        return tuple(found)
+
+    def open(self, target: Target) -> Head:
+        """The open connection to ``target``. Who closes it, closes it for all.
+
+        Raises:
+            Unreachable: the node is gone or cannot be entered; the address is looked up at every
+                attempt.
+            UsageError: the cluster has no config, or a key or ssh_config cannot be read.
+        """
+        from rayfleet.cluster.head import Head
+
+        place = self._place(target)
+        with place.lock:
+            if place.head is None or not place.head.alive:
+                if place.head is not None:
+                    place.head.close()
+                place.head = Head.open(self.address(target))
+            head = place.head
+        if self._closed:
+            head.close()
+        return head
+
+    def address(self, target: Target) -> HeadAddress:
+        """Where ``target`` is now, asked of its cloud.
+
+        A worker's host key is recorded from the node's own record, where the cloud keeps one.
+
+        Raises:
+            Unreachable: there is no such node, or the cloud does not answer.
+            UsageError: the cluster's config has not been generated.
+        """
+        from rayfleet.cluster.known_hosts import record_host_key
+        from rayfleet.cluster.nodes import address_of, worker_address
+
+        cluster = self._fleet.clusters[target.cluster]
+        nodes = self._nodes_of(cluster)
+        if target.node == HEAD:
+            host = nodes.head_host(cluster.name)
+            return address_of(self._project, self._fleet, cluster, host)
+        if target.node == WORKERS:
+            nodes.workers()
+            raise Unreachable(
+                f"{cluster.name}: its workers could not be listed, now they can",
+                next_step="run the same again",
+            )
+        if target.node not in nodes.workers():
+            raise Unreachable(
+                f"{target.name} is gone",
+                why=f"{cluster.name} has no worker {target.node} any more",
+                next_step=f"invoke status --cluster {cluster.name}",
+            )
+        address = worker_address(
+            self._project, self._fleet, cluster, target.node, nodes.address(target.node)
+        )
+        if key := nodes.host_key(target.node):
+            record_host_key(address.known_hosts, address.alias, key)
+        return address
+
+    def each(
+        self,
+        targets: Sequence[Target],
+        work: Callable[[Head], T],
+        *,
+        limit: int = LIMIT,
+        timeout: float,
+    ) -> dict[str, T | RayfleetError]:
+        """Do ``work`` on every target, at most ``limit`` at once; keep each result or error by
+        the target's name, in the order of ``targets``.
+
+        ``timeout`` is seconds per node, connection and work together; a node that does not
+        answer takes its place from nobody for longer. Errors that are no RayfleetError are
+        defects and are raised.
+        """
+
+        def visit(target: Target) -> T:
+            return work(self.open(target))
+
+        jobs = {target.name: partial(visit, target) for target in targets}
+        return fan_out(jobs, limit=limit, timeout=timeout, what="the node")
+
+    def close(self) -> None:
+        """Close every connection, those that are being opened as well; fine to call twice."""
+        self._closed = True
+        with self._lock:
+            places = list(self._places.values())
+        for place in places:
+            # One that is being opened has the lock; it sees that we are closed.
+            if place.head is not None:
+                place.head.close()
+
+    def __enter__(self) -> Heads:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _workers(self, cluster: Cluster) -> list[Target]:
+        return [
+            Target(
+                cluster=cluster.name,
+                region=cluster.region,
+                node=node,
+                name=f"{cluster.name}/{worker_label(cluster, node)}",
+            )
+            for node in self._nodes_of(cluster).workers()
+        ]
+
+    def _nodes_of(self, cluster: Cluster) -> Nodes:
+        from rayfleet.cluster.config import read_launch_config
+        from rayfleet.cluster.nodes import Nodes
+
+        with self._lock:
+            if cluster.name not in self._nodes:
+                self._nodes[cluster.name] = Nodes(read_launch_config(self._fleet, cluster))
+            return self._nodes[cluster.name]
+
+    def _place(self, target: Target) -> _Place:
+        with self._lock:
+            return self._places.setdefault((target.cluster, target.node), _Place())
+
+
+@dataclass
+class _Place:
+    """The connection to one node; ``lock`` is held while it is being opened."""
+
+    head: Head | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+def worker_label(cluster: Cluster, node: str) -> str:
+    """The id of a worker without what all nodes of its cluster begin with."""
+    return node.partition(f"{cluster.identity}-")[2] or node
+
+
+def _head_of(cluster: Cluster) -> Target:
+    return Target(cluster=cluster.name, region=cluster.region, node=HEAD, name=cluster.name)
+
+
+def _unlisted(cluster: Cluster) -> Target:
+    name = f"{cluster.name}/{WORKERS}"
+    return Target(cluster=cluster.name, region=cluster.region, node=WORKERS, name=name)
