@@ -10,9 +10,10 @@ import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 from rayfleet.errors import UsageError
+from rayfleet.log.output.sink import Batch
 
 # The six hues of ANSI that are readable on dark and on light, plain and bright.
 PALETTE = tuple(f"\x1b[{code}m".encode() for code in (31, 32, 33, 34, 35, 36, 91, 92, 94, 95, 96))
@@ -21,22 +22,6 @@ _COLOUR_SEQUENCE = re.compile(r"\x1b\[[0-9;:]*m")
 _SUSPICIOUS_BYTES = re.compile(rb"[^\t\n\x20-\x7e]")
 # Control characters, and the marks that reorder text on the screen.
 _HARMFUL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
-    """Whole lines of one file of one cluster, each ending with a newline."""
-
-    cluster: str
-    file: str
-    lines: bytes
-
-
-class Sink(Protocol):
-    """Where batches go."""
-
-    def write(self, batch: Batch) -> None:
-        """Write a batch; raises BrokenPipeError when nobody reads any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
