@@ -23,11 +23,11 @@ from rayfleet.cluster.fanout import fan_out
 from rayfleet.cluster.identity import credentials
 from rayfleet.cluster.known_hosts import KnownKeysOnly, lookup
 from rayfleet.cluster.proxy import Proxy
-from rayfleet.cluster.tunnel import http_pool
+from rayfleet.cluster.tunnel import http_pool, port_channel
 from rayfleet.errors import RayfleetError, Unreachable, UsageError
 
 if TYPE_CHECKING:
-    from paramiko import Transport
+    from paramiko import Channel, Transport
     from urllib3 import HTTPConnectionPool
 
 T = TypeVar("T")
@@ -114,6 +114,15 @@ class Head:
         """
         return http_pool(self._transport, port, timeout=timeout)
 
+    def port(self, port: int, *, timeout: float = 30.0) -> Channel:
+        """A connection to 127.0.0.1:``port`` on the head; ``timeout`` is seconds to open it.
+
+        Raises:
+            Unreachable: nobody listens there, or the connection to the head was lost.
+        """
+        with self._mapped(f"port {port} of the head does not answer"):
+            return port_channel(self._transport, port, timeout=timeout)
+
     @property
     def alive(self) -> bool:
         """Whether the connection is up, as far as is known without asking."""
@@ -143,15 +152,13 @@ class Head:
         return transport
 
     @contextmanager
-    def _mapped(self) -> Iterator[None]:
+    def _mapped(self, what: str = "the head did not run a command") -> Iterator[None]:
         from paramiko.ssh_exception import SSHException
 
         try:
             yield
         except (SSHException, EOFError, OSError) as error:
-            raise Unreachable(
-                f"{self.address.cluster}: the head did not run a command", why=cause(error)
-            ) from error
+            raise Unreachable(f"{self.address.cluster}: {what}", why=cause(error)) from error
 
 
 def gather(

@@ -1,4 +1,4 @@
-"""HTTP to a port of a head, through its SSH connection and without a local port."""
+"""A port of a head, and HTTP to it, through its SSH connection and without a local port."""
 
 from __future__ import annotations
 
@@ -11,6 +11,16 @@ if TYPE_CHECKING:
     from urllib3 import HTTPConnectionPool
 
 HTTP_CONNECTIONS = 4
+
+
+def port_channel(transport: Transport, port: int, *, timeout: float) -> Channel:
+    """A connection to 127.0.0.1:``port`` as seen from the head; ``timeout`` is seconds to open it.
+
+    Failures are paramiko's own exceptions, EOFError or OSError.
+    """
+    return transport.open_channel(
+        "direct-tcpip", ("127.0.0.1", port), ("127.0.0.1", 0), timeout=timeout
+    )
 
 
 def http_pool(transport: Transport, port: int, *, timeout: float) -> HTTPConnectionPool:
@@ -27,9 +37,7 @@ def http_pool(transport: Transport, port: int, *, timeout: float) -> HTTPConnect
     class ChannelConnection(HTTPConnection):
         def _new_conn(self) -> ChannelSocket:  # type: ignore[override]
             try:
-                channel = transport.open_channel(
-                    "direct-tcpip", ("127.0.0.1", port), ("127.0.0.1", 0), timeout=timeout
-                )
+                channel = port_channel(transport, port, timeout=timeout)
             except (SSHException, EOFError, OSError) as error:
                 raise NewConnectionError(self, f"port {port} of the head: {error}") from error
             return ChannelSocket(channel)
