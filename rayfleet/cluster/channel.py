@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import shlex
 import threading
 import time
@@ -22,10 +23,16 @@ STATUS_SECONDS = 5.0
 
 # sshd does not end a command whose connection went away. So the command runs in a session of
 # its own beside a watcher of stdin, which ends exactly when the channel or the connection does.
-WATCHED = (
-    'exec 3<&0; setsid sh -c "$1" </dev/null 3<&- & pid=$!; '
+_WATCH = (
     "{ cat <&3; kill -s TERM -- -$pid; } >/dev/null 2>&1 & watcher=$!; "
     'exec 3<&-; wait "$pid"; code=$?; kill "$watcher" 2>/dev/null; exit "$code"'
+)
+WATCHED = 'exec 3<&0; setsid sh -c "$1" </dev/null 3<&- & pid=$!; ' + _WATCH
+# What is given comes first on stdin. It is taken whole, so that the watcher gets none of it, and
+# in base64, because a shell keeps no zero bytes.
+WATCHED_AND_GIVEN = (
+    'exec 3<&0; given=$(head -c "$2" <&3); '
+    'printf %s "$given" 3<&- | base64 -d 3<&- | setsid sh -c "$1" 3<&- & pid=$!; ' + _WATCH
 )
 
 
@@ -55,12 +62,21 @@ class Stream:
     and the remote command.
     """
 
-    def __init__(self, transport: Transport, cluster: str, command: str, *, timeout: float) -> None:
+    def __init__(
+        self, transport: Transport, cluster: str, command: str, given: bytes, *, timeout: float
+    ) -> None:
         self.cluster = cluster
         self.channel = transport.open_session(timeout=timeout)
         self._closed = False
         self._stderr = b""
-        self.channel.exec_command(f"exec sh -c {shlex.quote(WATCHED)} sh {shlex.quote(command)}")
+        encoded = base64.b64encode(given)
+        words = [WATCHED, "sh", command]
+        if given:
+            words = [WATCHED_AND_GIVEN, "sh", command, str(len(encoded))]
+        self.channel.exec_command(f"exec sh -c {shlex.join(words)}")
+        if given:
+            self.channel.settimeout(timeout)
+            self.channel.sendall(encoded)
 
     @property
     def code(self) -> int | None:

@@ -97,14 +97,17 @@ class Head:
         with self._mapped():
             return run_command(self._transport, self.address.cluster, command, timeout=timeout)
 
-    def stream(self, command: str, *, timeout: float = OPEN_SECONDS) -> Stream:
+    def stream(self, command: str, *, given: bytes = b"", timeout: float = OPEN_SECONDS) -> Stream:
         """Start ``command`` and return its output as it comes; ``timeout`` is for the start.
+
+        The command reads ``given`` on its stdin, and then the end of it. It is held in memory
+        on both sides: for a program and its orders, not for a file.
 
         Raises:
             Unreachable: it could not be started.
         """
         with self._mapped():
-            return Stream(self._transport, self.address.cluster, command, timeout=timeout)
+            return Stream(self._transport, self.address.cluster, command, given, timeout=timeout)
 
     def http(self, port: int, *, timeout: float = 30.0) -> HTTPConnectionPool:
         """An HTTP client for 127.0.0.1:``port`` on the head, through this connection.

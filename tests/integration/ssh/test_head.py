@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import socket
@@ -67,6 +68,25 @@ def test_run_gives_up_at_its_deadline(sshd: LocalSshd) -> None:
 def test_run_refuses_output_without_bound(sshd: LocalSshd) -> None:
     with Head.open(sshd.address()) as head, pytest.raises(ToolFailed, match="16 MiB"):
         head.run("cat /dev/zero", timeout=60)
+
+
+@pytest.mark.parametrize("given", [b"\0\n\xff", bytes(range(256)) * 12_000])
+def test_a_stream_reads_exactly_what_it_is_given(sshd: LocalSshd, given: bytes) -> None:
+    with Head.open(sshd.address()) as head:
+        stream = head.stream("sha256sum; exit 3", given=given)
+        assert b"".join(stream).split()[0].decode() == hashlib.sha256(given).hexdigest()
+        assert stream.code == 3
+
+
+def test_a_command_that_was_given_something_ends_with_its_connection(sshd: LocalSshd) -> None:
+    with Head.open(sshd.address()) as head:
+        chunks = iter(head.stream("cat; sleep 600 & echo $! $$; wait", given=b"given\n"))
+        output = b""
+        while output.count(b"\n") < 2:
+            output += next(chunks)
+        pids = output.split()[1:]
+        sshd.kill_sessions()
+        wait_until(lambda: all(not_running(int(pid)) for pid in pids), what="the end", timeout=20)
 
 
 def test_closing_a_stream_ends_the_remote_command_even_a_silent_one(sshd: LocalSshd) -> None:
