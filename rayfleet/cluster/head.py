@@ -42,11 +42,12 @@ FAN_OUT_LIMIT = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadAddress:
-    """Where the head of ``cluster`` is and how it is entered.
+    """Where the head of ``cluster``, or one of its workers, is and how it is entered.
 
-    ``alias`` names the head in the file ``known_hosts`` (OpenSSH's HostKeyAlias). ``port`` 22 and
-    an empty ``user`` leave the word to ssh_config. ``private_key`` None means: the operator's
-    own keys and agent. ``proxy_command`` may hold ``%h %p %r %n``.
+    ``worker`` is what operators call the worker; empty for the head. ``alias`` names the node in
+    the file ``known_hosts`` (OpenSSH's HostKeyAlias). ``port`` 22 and an empty ``user``
+    leave the word to ssh_config. ``private_key`` None means: the operator's own keys and agent.
+    ``proxy_command`` may hold ``%h %p %r %n``.
     """
 
     cluster: str
@@ -57,6 +58,17 @@ class HeadAddress:
     proxy_command: str = ""
     known_hosts: Path
     alias: str
+    worker: str = ""
+
+    @property
+    def name(self) -> str:
+        """What operators read: ``us-east5``, or ``us-east5/worker-ab12``."""
+        return f"{self.cluster}/{self.worker}" if self.worker else self.cluster
+
+    @property
+    def kind(self) -> str:
+        """``head`` or ``worker``."""
+        return "worker" if self.worker else "head"
 
 
 class Head:
@@ -95,7 +107,7 @@ class Head:
             ToolFailed: it printed more than 16 MiB.
         """
         with self._mapped():
-            return run_command(self._transport, self.address.cluster, command, timeout=timeout)
+            return run_command(self._transport, self.address.name, command, timeout=timeout)
 
     def stream(self, command: str, *, given: bytes = b"", timeout: float = OPEN_SECONDS) -> Stream:
         """Start ``command`` and return its output as it comes; ``timeout`` is for the start.
@@ -107,7 +119,7 @@ class Head:
             Unreachable: it could not be started.
         """
         with self._mapped():
-            return Stream(self._transport, self.address.cluster, command, given, timeout=timeout)
+            return Stream(self._transport, self.address.name, command, given, timeout=timeout)
 
     def http(self, port: int, *, timeout: float = 30.0) -> HTTPConnectionPool:
         """An HTTP client for 127.0.0.1:``port`` on the head, through this connection.
@@ -151,7 +163,9 @@ class Head:
     def _transport(self) -> Transport:
         transport = self._link.transport
         if transport is None or not transport.is_active():
-            raise Unreachable(f"{self.address.cluster}: the connection to the head was lost")
+            raise Unreachable(
+                f"{self.address.name}: the connection to the {self.address.kind} was lost"
+            )
         return transport
 
     @contextmanager
@@ -161,7 +175,7 @@ class Head:
         try:
             yield
         except (SSHException, EOFError, OSError) as error:
-            raise Unreachable(f"{self.address.cluster}: {what}", why=cause(error)) from error
+            raise Unreachable(f"{self.address.name}: {what}", why=cause(error)) from error
 
 
 def gather(
@@ -208,7 +222,7 @@ class _Link:
             self._hops[0].open()
         except (SSHException, EOFError, OSError) as error:
             raise Unreachable(
-                f"{address.cluster}: cannot reach the head {address.host}",
+                f"{address.name}: cannot reach the {address.kind} {address.host}",
                 why="; ".join([cause(error), *self._complaints()]),
                 next_step=f"invoke status --cluster {address.cluster}",
             ) from error
@@ -280,9 +294,10 @@ class _Link:
         )
         return KnownKeysOnly(
             next((keys for keys in found if keys), ()),
-            cluster=self._address.cluster,
+            whose=self._address.name,
             host=host,
             recorded_in=ours,
+            worker=alias if self._address.worker else "",
         )
 
     def _proxied(self, command: str, tokens: dict[str, str]) -> socket.socket:

@@ -183,6 +183,8 @@ class Heads:
         self.close()
 
     def _workers(self, cluster: Cluster) -> list[Target]:
+        from rayfleet.cluster.nodes import worker_label
+
         return [
             Target(
                 cluster=cluster.name,
@@ -213,11 +215,6 @@ class _Place:
 
     head: Head | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
-
-
-def worker_label(cluster: Cluster, node: str) -> str:
-    """The id of a worker without what all nodes of its cluster begin with."""
-    return node.partition(f"{cluster.identity}-")[2] or node
 
 
 def _head_of(cluster: Cluster) -> Target:

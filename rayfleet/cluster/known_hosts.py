@@ -84,12 +84,33 @@ class KnownKeysOnly:
     """Paramiko's missing host key policy; given no keys itself, paramiko asks it about each."""
 
     def __init__(
-        self, known: tuple[HostKey, ...], *, cluster: str, host: str, recorded_in: Path
+        self,
+        known: tuple[HostKey, ...],
+        *,
+        whose: str,
+        host: str,
+        recorded_in: Path,
+        worker: str = "",
     ) -> None:
+        """``whose`` is the cluster, or cluster/worker; ``worker`` the alias of a worker's key."""
+        cluster = whose.partition("/")[0]
         self._known = known
-        self._recorded_in = recorded_in
-        self._what = f"{cluster}: the host key of {host}"
-        self._restart = f"invoke restart --cluster {cluster}"
+        self._what = f"{whose}: the host key of {host}"
+        self._nowhere = (
+            "its cloud keeps no record of it"
+            if worker
+            else f"keys are recorded in {recorded_in} when rayfleet starts a cluster"
+        )
+        self._learn = (
+            f"compare it on the worker, then add it to ~/.ssh/known_hosts as {worker}"
+            if worker
+            else f"invoke restart --cluster {cluster}"
+        )
+        self._replace = (
+            f"find out which: invoke status --cluster {cluster}"
+            if worker
+            else f"find out which, then run: {self._learn}"
+        )
 
     def preferred(self, kinds: tuple[str, ...]) -> tuple[str, ...]:
         """``kinds``, those first for which a key is known; else a good head looks changed."""
@@ -112,16 +133,15 @@ class KnownKeysOnly:
         if not self._known:
             raise Unreachable(
                 f"{self._what} is not known",
-                why=f"{shown}; keys are recorded in {self._recorded_in} when rayfleet starts a "
-                "cluster",
-                next_step=self._restart,
+                why=f"{shown}; {self._nowhere}",
+                next_step=self._learn,
             )
         expected = ", ".join(f"{known.kind} {known.fingerprint}" for known in self._known)
         raise Unreachable(
             f"{self._what} has changed",
-            why=f"{shown}, known is {expected}; another machine answers, or the head was "
+            why=f"{shown}, known is {expected}; another machine answers, or this one was "
             "replaced without rayfleet",
-            next_step=f"find out which, then run: {self._restart}",
+            next_step=self._replace,
         )
 
 

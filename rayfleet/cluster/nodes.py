@@ -184,7 +184,17 @@ def worker_address(
     """How to reach the worker ``node`` of ``cluster`` that is at ``host``."""
     address = address_of(project, fleet, cluster, host)
     workers = address.known_hosts.with_name(f"{address.known_hosts.name}.workers")
-    return replace(address, known_hosts=workers, alias=f"{cluster.identity}.{node}")
+    return replace(
+        address,
+        known_hosts=workers,
+        alias=f"{cluster.identity}.{node}",
+        worker=worker_label(cluster, node),
+    )
+
+
+def worker_label(cluster: Cluster, node: str) -> str:
+    """The id of a worker without what the ids of all nodes of its cluster begin with."""
+    return node.partition(f"{cluster.identity}-")[2] or node
 
 
 def known_hosts(project: Project, fleet: Fleet) -> Path:
