@@ -8,7 +8,6 @@ it is indented or a traceback. This file is sent to the nodes too: Python 3.8, n
 from __future__ import annotations
 
 import re
-from calendar import timegm
 from collections.abc import Iterator
 
 TRACEBACK = b"Traceback (most recent call last):"
@@ -20,19 +19,19 @@ LEVELS = {
 _MINUTES_KEPT = 4096
 _LOOK_BACK = 16 * 1024
 
-# An optional colour, then a date with a time, a JSON object, or the source of a forwarded line.
+# Colours, then a date with a time, a JSON object, or the source of a forwarded line.
 _BEGINS = (
-    rb"(?:\x1b\[[0-9;]*m)?"
+    rb"(?:\x1b\[[0-9;]*m)*"
     rb"(?:\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d|\{\"|\([^()\n]{1,200} pid=\d)"
 )
 _beginning = re.compile(_BEGINS)
 _beginnings = re.compile(rb"^" + _BEGINS, re.M)
 _time = re.compile(
-    rb"(?:\x1b\[[0-9;]*m)?\[?(\d{4}-\d\d-\d\d[ T]\d\d:\d\d):(\d\d)"
+    rb"(?:\x1b\[[0-9;]*m)*\[?(\d{4}-\d\d-\d\d[ T]\d\d:\d\d):(\d\d)"
     rb"(?:[.,](\d{1,9}))?(?:\d*)(Z|[+-]\d\d:?\d\d)?"
 )
 _json_time = re.compile(
-    rb'"(?:asctime|timestamp|timestamp_ns|time|ts|@timestamp)"\s*:\s*"?([^"}]+)'
+    rb'"(?:asctime|timestamp|timestamp_ns|time|ts|@timestamp)"\s*:\s*(?:"([^"]+)"|([\d.]+))'
 )
 _json_level = re.compile(rb'"(?:levelname|level|severity|lvl)"\s*:\s*"([A-Za-z]+)"')
 # After the time: Ray's Python and C++ formats, and `time - name - LEVEL`.
@@ -52,6 +51,9 @@ _printed = re.compile(
     rb"(?:" + _ONE_TRACEBACK + rb"(?:" + _LINKS + _ONE_TRACEBACK + rb")*|[^\n]*\n)"
     rb"(?:(?:[ \t\r)\]}][^\n]*)?\n)*"
 )
+_printed_file = re.compile(r"job-driver-|(?!raylet\.|gcs_server\.).*\.(?:out|err)(?:\.\d+)?$")
+# With these, a pattern may be found in a record, but not in the records around it.
+_looks_around = re.compile(r"\\[AZ]|\(\?<?!|\(\?<=")
 _minutes: dict[bytes, int] = {}
 
 
@@ -61,8 +63,11 @@ def begins(line: bytes) -> bool:
 
 
 def printed(name: str) -> bool:
-    """True when the file ``name`` holds what programs print: each line stands for itself."""
-    return name.rpartition("/")[2].startswith("job-driver-") or name.endswith((".out", ".err"))
+    """True when the file ``name`` holds what programs print: each line stands for itself.
+
+    Ray's C++ servers log to a file of that kind, with records of many lines.
+    """
+    return _printed_file.match(name.rpartition("/")[2]) is not None
 
 
 def stamp(line: bytes, utc_offset: int) -> float | None:
@@ -77,9 +82,10 @@ def stamp(line: bytes, utc_offset: int) -> float | None:
         inside = _json_time.search(line)
         if inside is None:
             return None
-        found = _time.match(inside[1])
+        text = inside[1] or inside[2]
+        found = _time.match(text)
         if found is None:
-            return _number(inside[1])
+            return _number(text)
     minute, second, fraction, zone = found.groups()
     seconds = _minutes.get(minute)
     if seconds is None:
@@ -140,6 +146,30 @@ def open_traceback(lines: bytes) -> int:
     return start
 
 
+class Pattern:
+    """A regular expression that is looked for in records, ``^`` and ``$`` at each of their lines.
+
+    Raises re.error.
+    """
+
+    def __init__(self, text: str) -> None:
+        # A character that is no ASCII is several bytes.
+        self._text = None if text.isascii() else re.compile(text, re.M)
+        self._bytes = re.compile(text.encode() if text.isascii() else b"", re.M)
+        self._alone = bool(_looks_around.search(text))
+
+    def found(self, record: bytes) -> bool:
+        """True when the expression is found in ``record``."""
+        if self._text is not None:
+            return self._text.search(record[:-1].decode("utf-8", "replace")) is not None
+        # Without its end, after which ^ and $ would be found again.
+        return self._bytes.search(record, 0, len(record) - 1) is not None
+
+    def absent(self, lines: bytes) -> bool:
+        """True when it is certain, at little cost, that no record of ``lines`` has it."""
+        return not self._alone and not self.found(lines)
+
+
 class Keep:
     """Keeps the records that are wanted; remembers what it decided for lines that follow.
 
@@ -161,15 +191,17 @@ class Keep:
         alone: bool = False,
     ) -> None:
         self.past_until = False
-        self._include = [re.compile(text.encode(), re.M) for text in include]
-        self._exclude = [re.compile(text.encode(), re.M) for text in exclude]
+        self._include = [Pattern(text) for text in include]
+        self._exclude = [Pattern(text) for text in exclude]
         self._level = LEVELS[level.upper().encode()] if level else 0
         self._since, self._until = since, until
         self._utc_offset = utc_offset
         self._alone = alone
         self._in_time = True
         self._last: bool | None = None
-        self._idle = not (include or exclude or level or since is not None or until is not None)
+        timed = since is not None or until is not None
+        self._idle = not (include or exclude or level or timed)
+        self._words_only = not (level or timed)
 
     def __call__(self, lines: bytes) -> bytes:
         """The wanted records of ``lines``, a block of whole lines; empty when there are none."""
@@ -182,11 +214,22 @@ class Keep:
             if end and self._last:
                 kept.append(lines[:end])
             lines = lines[end:]
+        known = self._all_or_none(lines) if self._words_only and lines else None
+        if known is not None:
+            self._last = known
+            return b"".join((*kept, lines)) if known else b"".join(kept)
         for record in records(lines, self._alone):
             wanted = self._last = self._wanted(record)
             if wanted:
                 kept.append(record)
         return b"".join(kept)
+
+    def _all_or_none(self, lines: bytes) -> bool | None:
+        if self._include and all(pattern.absent(lines) for pattern in self._include):
+            return False
+        if not self._include and all(pattern.absent(lines) for pattern in self._exclude):
+            return True
+        return None
 
     def _wanted(self, record: bytes) -> bool:
         if self._since is not None or self._until is not None:
@@ -199,9 +242,13 @@ class Keep:
                 return False
         if self._level and (level(record) or 0) < self._level:
             return False
-        if any(pattern.search(record) for pattern in self._exclude):
-            return False
-        return not self._include or any(pattern.search(record) for pattern in self._include)
+        for pattern in self._exclude:
+            if pattern.found(record):
+                return False
+        for pattern in self._include:  # noqa: SIM110 (any() costs twice the search)
+            if pattern.found(record):
+                return True
+        return not self._include
 
 
 def _since_epoch(minute: bytes) -> int | None:
@@ -211,7 +258,11 @@ def _since_epoch(minute: bytes) -> int | None:
         return None
     if len(_minutes) >= _MINUTES_KEPT:
         _minutes.clear()
-    seconds = _minutes[minute] = timegm((year, month, day, hour, past, 0))
+    # Days since 1970, as if years began in March.
+    shifted = year - (month < 3)
+    days = shifted * 365 + shifted // 4 - shifted // 100 + shifted // 400
+    days += (153 * ((month + 9) % 12) + 2) // 5 + day - 719469
+    seconds = _minutes[minute] = days * 86400 + hour * 3600 + past * 60
     return seconds
 
 
@@ -220,7 +271,9 @@ def _number(text: bytes) -> float | None:
         value = float(text)
     except ValueError:
         return None
+    if not 0 < value < 1e20:
+        return None
     # Seconds, or milli-, micro- or nanoseconds: 1e11 seconds are the year 5138.
     while value >= 1e11:
         value /= 1000.0
-    return value if value > 0 else None
+    return value
