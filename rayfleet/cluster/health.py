@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rayfleet.cluster.config import LaunchConfig
+from rayfleet.cluster.container import IMAGE
 from rayfleet.cluster.nodes import Nodes
 from rayfleet.cluster.started import read_start
 from rayfleet.errors import RayfleetError, Unreachable
@@ -136,8 +137,7 @@ def live_workers(http: HTTPConnectionPool, token: str | None = None) -> Mapping[
 
 def container_digest(head: Head) -> str:
     """Where Ray runs in a container on the VM (GCP): the digest of that container's image."""
-    inspect = "docker inspect --format '{{.Config.Image}}' ray_docker"
-    result = head.run(inspect, timeout=ASK_TIMEOUT)
+    result = head.run(IMAGE, timeout=ASK_TIMEOUT)
     return result.stdout.strip().partition("@")[2] if result.code == 0 else ""
 
 

@@ -13,15 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from rayfleet.cluster.container import entering
 from rayfleet.errors import RayfleetError, ToolFailed, Unreachable
 from rayfleet.job.snapshot import locate
 
 if TYPE_CHECKING:
     from rayfleet.cluster.channel import Stream
     from rayfleet.cluster.head import Head
-
-CONTAINER = "ray_docker"
-"""What Ray's launcher calls the container on a VM of Google Cloud (infra/templates)."""
 
 LIMIT_SECONDS = 60
 """How long the reader may take for a look, and for each package; then it ends itself."""
@@ -49,15 +47,11 @@ def command(what: Sequence[str], *, port: int, limit: int) -> str:
     """The shell command that runs the reader, in Ray's container where there is one."""
     words = shlex.join([str(port), str(limit), *what])
     python = f"python3 -c {shlex.quote(locate.BOOT)} {words}"
-    state = "docker inspect --format '{{.State.Running}}' " + CONTAINER
     here = Path(__file__).parent
     source = locate.SPLIT.join((here / name).read_text() for name in ("locate.py", "reader.py"))
     return (
         # In a folder of somebody else, Python would import what lies there.
-        f"cd / && "
-        f'if [ "$(timeout 20 {state} 2>/dev/null)" = true ]; '
-        f"then set -- docker exec -i -w / {CONTAINER}; else set --; fi\n"
-        f"exec \"$@\" {python} <<'{_END}'\n{source}\n{_END}\n"
+        f"cd / && {entering('-i', '-w', '/')}\nexec \"$@\" {python} <<'{_END}'\n{source}\n{_END}\n"
     )
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from shlex import quote
 from typing import TYPE_CHECKING
 
+from rayfleet.cluster.container import CONTAINER, IMAGE, IS_RUNNING
 from rayfleet.errors import ToolFailed
-from rayfleet.job.snapshot.channel import CONTAINER
 
 if TYPE_CHECKING:
     from rayfleet.cluster.head import Head
@@ -24,10 +24,9 @@ _MONITOR = "'[/]ray/autoscaler/.*/monitor[.]py'"
 # Cloud and directly in the sandbox. Lines without the mark are a greeting of the login shell.
 _SCRIPT = f"""
 inside() {{ "$@"; }}
-state=$(timeout 20 docker inspect --format '{{{{.State.Running}}}}' {CONTAINER} 2>/dev/null)
-if [ "$state" = true ]; then
+if {IS_RUNNING}; then
   inside() {{ timeout 20 docker exec -w / {CONTAINER} "$@"; }}
-  echo "{_MARK} image $(docker inspect --format '{{{{.Config.Image}}}}' {CONTAINER})"
+  echo "{_MARK} image $({IMAGE})"
 fi
 echo "{_MARK} record $(inside cat {RECORD} 2>/dev/null | tr -d '\\n')"
 inside ps -ww -C gcs_server -o etimes=,args= 2>/dev/null | sed 's/^/{_MARK} gcs /'
