@@ -1,0 +1,1 @@
+"""What the benchmark of the logs is made of."""
