@@ -11,6 +11,7 @@ from invoke.collection import Collection
 from rayfleet.project import DEFAULT_FLEET, DEFAULT_STATE
 from rayfleet.tasks import (
     cluster,
+    dashboard,
     doctor,
     fleet,
     image,
@@ -29,6 +30,7 @@ ns = Collection(
     cluster.stop,
     cluster.restart,
     cluster.status,
+    dashboard.dashboard,
     doctor.doctor,
     fleet.update_configs,
     log.tail_logs,

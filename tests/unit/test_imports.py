@@ -21,6 +21,7 @@ ALLOWED = {
     "rayfleet.tasks.edge",
     # the collections: one module each, @task wrappers only
     "rayfleet.tasks.cluster",
+    "rayfleet.tasks.dashboard",
     "rayfleet.tasks.doctor",
     "rayfleet.tasks.fleet",
     "rayfleet.tasks.image",
@@ -35,6 +36,7 @@ ALLOWED = {
     "rayfleet.tasks.words",
 }
 HEAVY = (
+    "aiohttp",
     "fabric",
     "paramiko",
     "docker",

@@ -24,6 +24,7 @@ LAYERS = (
     ("sandbox",),
     ("release",),
     ("doctor",),
+    ("dashboard",),
     ("rollout",),
     ("cluster", "job", "image", "registry", "log", "auth"),
     ("fleet",),

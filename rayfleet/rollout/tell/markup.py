@@ -17,7 +17,7 @@ class Html(str):
 
 Child: TypeAlias = "str | Iterable[Child] | None"
 
-_VOID = frozenset(("meta", "br", "hr", "input"))
+_VOID = frozenset(("meta", "link", "br", "hr", "input"))
 # Their end tags may be left out (html.spec.whatwg.org, 13.1.2.4), which saves a fifth of a page.
 _OPEN_ENDED = frozenset(("td", "th", "tr", "dt", "dd", "li"))
 

@@ -1,8 +1,11 @@
-"""The looks of the page, and the little script that it can do without."""
+"""The looks of the page, and the little script that it can do without.
+
+BASE is what the page of dashboards has in common with it.
+"""
 
 from __future__ import annotations
 
-STYLE = """
+BASE = """
 :root{color-scheme:light dark;--bg:#f4f6f8;--card:#fff;--line:#dce2e8;--soft:#eef1f5;
 --text:#17212b;--mute:#566371;--link:#0b5cad;--good:#11703c;--goodbg:#dcf3e4;--bad:#b3202c;
 --badbg:#fde4e4;--warn:#845300;--warnbg:#fdeecb;--back:#92268f;--backbg:#f8e2f6;--busy:#0b5cad;
@@ -41,6 +44,11 @@ td.bad{background:none}
 border-radius:.7rem;font-weight:550;white-space:nowrap}
 .chips{list-style:none;display:flex;flex-wrap:wrap;gap:.5rem 1.1rem;padding:0;margin:.9rem 0 0}
 .chips li{display:flex;align-items:center;gap:.4rem}.chips b{font-size:1.35rem;line-height:1}
+"""
+
+STYLE = (
+    BASE
+    + """
 section{background:var(--card);border:1px solid var(--line);border-radius:.6rem;
 padding:1.1rem 1.2rem;margin-top:1.2rem}
 .problems{background:none;border:0;padding:0}
@@ -162,6 +170,7 @@ border:1px solid var(--line);border-radius:.35rem;padding:.2rem .6rem;margin:.7r
 button,input{display:none}.track i,.key,.pill,.result{print-color-adjust:exact;
 -webkit-print-color-adjust:exact}}
 """
+)
 
 SCRIPT = """
 "use strict";

@@ -1,0 +1,1 @@
+"""The dashboards of many clusters on one local page."""

@@ -1,0 +1,160 @@
+"""What the page says of each cluster: asked again and again, over one connection per head."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rayfleet.cluster.health import DASHBOARD_PORT, Observed, live_workers, ray_version
+from rayfleet.errors import RayfleetError
+
+if TYPE_CHECKING:
+    from paramiko import Channel
+    from urllib3 import HTTPConnectionPool
+
+    from rayfleet.cluster.head import Head
+
+LOOK_SECONDS = 10.0  # between two looks at a head that answers
+FIRST_RETRY_SECONDS = 1.0
+LAST_RETRY_SECONDS = 30.0
+DIAL_SECONDS = 10.0
+LOOKS_AT_ONCE = 16
+SILENT_LOOKS = 3  # without an answer, until the connection itself is given up
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A cluster of the page and the way to it.
+
+    ``connect`` gives the open connection to its head, a new one when that was lost; ``token``
+    is asked before every use, so that one that changed is found. ``port`` is the dashboard's
+    on the head. All three raise RayfleetError. ``minimum`` is how many workers it shall have.
+    """
+
+    cluster: str
+    region: str
+    zone: str
+    connect: Callable[[], Head]
+    token: Callable[[], str | None]
+    minimum: Callable[[], Mapping[str, int]]
+    port: int = DASHBOARD_PORT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What was seen at the last look; ``seen`` None means that there was none yet."""
+
+    place: Place
+    seen: Observed | None = None
+    next_step: str = ""
+
+    @property
+    def answers(self) -> bool:
+        """Whether the dashboard answered."""
+        return self.seen is not None and self.seen.answers
+
+    @property
+    def word(self) -> str:
+        """The state in one word: connecting, unreachable, healthy or unhealthy."""
+        if self.seen is None:
+            return "connecting"
+        return self.seen.word() if self.seen.answers else "unreachable"
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong, in one line; empty when nothing is."""
+        if self.seen is None:
+            return ""
+        return "; ".join(self.seen.failing()) if self.seen.answers else self.seen.problem
+
+
+@dataclass
+class Watcher:
+    """Keeps the connection to one head and looks at it until it is closed.
+
+    ``changed`` hears of every look that differs from the one before, in the watcher's thread;
+    ``limit`` bounds how many watchers look at once.
+    """
+
+    place: Place
+    changed: Callable[[Look, Look], None]
+    limit: threading.Semaphore
+    look: Look = field(init=False)
+    _wake: threading.Event = field(default_factory=threading.Event)
+    _closed: threading.Event = field(default_factory=threading.Event)
+    _failures: int = 0
+    _http: tuple[Head, HTTPConnectionPool] | None = None
+
+    def __post_init__(self) -> None:
+        self.look = Look(place=self.place)
+
+    def start(self) -> None:
+        """Begin to look, in a thread of its own."""
+        name = f"watch-{self.place.cluster}"
+        threading.Thread(target=self._run, name=name, daemon=True).start()
+
+    def hurry(self) -> None:
+        """Look now: somebody waits for it."""
+        self._wake.set()
+
+    def close(self) -> None:
+        """Look no more."""
+        self._closed.set()
+        self._wake.set()
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            with self.limit:
+                if self._closed.is_set():
+                    return
+                now = self._looked()
+            before, self.look = self.look, now
+            if now != before and not self._closed.is_set():
+                self.changed(before, now)
+            self._failures = 0 if now.answers else self._failures + 1
+            self._wake.wait(self._pause())
+            self._wake.clear()
+
+    def _pause(self) -> float:
+        if not self._failures:
+            return LOOK_SECONDS
+        longest = min(FIRST_RETRY_SECONDS * 2.0**self._failures, LAST_RETRY_SECONDS)
+        return random.uniform(longest / 2, longest)  # noqa: S311 (spreads load, guards nothing)
+
+    def _looked(self) -> Look:
+        seen = Observed(cluster=self.place.cluster)
+        try:
+            token = self.place.token()
+            http = self._pool(self.place.connect())
+            seen = Observed(
+                cluster=self.place.cluster,
+                head=self.place.cluster,
+                ray_version=ray_version(http, token),
+                workers=live_workers(http, token),
+                wanted_workers=self.place.minimum(),
+            )
+            return Look(place=self.place, seen=seen)
+        except RayfleetError as error:
+            self._give_up_if_silent()
+            why = f"{error.what}: {error.why}" if error.why else error.what
+            problem = Observed(cluster=self.place.cluster, problem=why)
+            return Look(place=self.place, seen=problem, next_step=error.next_step)
+
+    def _pool(self, head: Head) -> HTTPConnectionPool:
+        if self._http is None or self._http[0] is not head:
+            self._http = (head, head.http(self.place.port))
+        return self._http[1]
+
+    def _give_up_if_silent(self) -> None:
+        # A connection may be open and lead nowhere, as after a laptop slept.
+        if self._http is not None and (self._failures + 1) % SILENT_LOOKS == 0:
+            self._http[0].close()
+            self._http = None
+
+
+def dialled(place: Place) -> Callable[[], Channel]:
+    """A function that opens a channel to the dashboard of ``place``."""
+    return lambda: place.connect().port(place.port, timeout=DIAL_SECONDS)
