@@ -6,7 +6,7 @@ import base64
 import shlex
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -98,41 +98,33 @@ class Stream:
         """True when the stream ended neither by its command nor by ``close``."""
         return self.channel.closed and not self._closed and not self.channel.eof_received
 
-    def keep_stderr(self, chunk: bytes) -> None:
-        """Remember the end of what the command wrote to stderr."""
-        self._stderr = (self._stderr + chunk)[-STDERR_KEPT_BYTES:]
-
     def __iter__(self) -> Iterator[bytes]:
         """Yield chunks of up to 256 KiB of stdout until the command ends or ``close`` is called.
 
         Raises:
             ConnectionLost: the connection broke first.
         """
-        return (chunk for _, is_error, chunk in merged([self]) if chunk and not is_error)
+        return self.chunks()
+
+    def chunks(self, *, wake: float | None = None) -> Iterator[bytes]:
+        """Like the iteration, and empty bytes when nothing has come for ``wake`` seconds.
+
+        Raises:
+            ConnectionLost: the connection broke first.
+        """
+        for is_error, chunk in _chunks(self.channel, wake=wake):
+            if is_error:
+                self._stderr = (self._stderr + chunk)[-STDERR_KEPT_BYTES:]
+            else:
+                yield chunk
+        if self.was_cut:
+            raise ConnectionLost(f"{self.cluster}: the connection to the head was lost")
 
     def close(self) -> None:
         """End the remote command and the iteration; fine to call twice."""
         self._closed = True
         with suppress(OSError, EOFError):
             self.channel.close()
-
-
-def merged(streams: Sequence[Stream]) -> Iterator[tuple[Stream, bool, bytes]]:
-    """Read several streams in one thread: yield (stream, is it stderr, bytes) as they arrive.
-
-    Empty bytes mark the end of a stream; after the last one's end the iteration ends.
-
-    Raises:
-        ConnectionLost: the connection broke first.
-    """
-    by_channel = {stream.channel: stream for stream in streams}
-    for channel, is_error, chunk in _chunks(list(by_channel), deadline=None):
-        stream = by_channel[channel]
-        if is_error:
-            stream.keep_stderr(chunk)
-        if not chunk and stream.was_cut:
-            raise ConnectionLost(f"{stream.cluster}: the connection to the head was lost")
-        yield stream, is_error, chunk
 
 
 def run_command(
@@ -150,7 +142,7 @@ def run_command(
     try:
         channel.exec_command(command)
         channel.shutdown_write()
-        for _, is_error, chunk in _chunks([channel], deadline=deadline):
+        for is_error, chunk in _chunks(channel, deadline=deadline):
             outputs[is_error].extend(chunk)
             if len(outputs[is_error]) > MAX_OUTPUT_BYTES:
                 raise ToolFailed(f"{cluster}: {_short(command)!r} printed more than 16 MiB")
@@ -190,38 +182,35 @@ def cause(error: BaseException) -> str:
 
 
 def _chunks(
-    channels: Sequence[Channel], *, deadline: float | None
-) -> Iterator[tuple[Channel, bool, bytes]]:
-    """Yield (channel, is it stderr, bytes), and empty bytes when both streams of one ended.
+    channel: Channel, *, deadline: float | None = None, wake: float | None = None
+) -> Iterator[tuple[bool, bytes]]:
+    """Yield (is it stderr, bytes) until both ended; empty bytes after ``wake`` seconds of nothing.
 
-    All buffers share one event. That is sound because only this thread clears it (by
-    reading), and it looks at every buffer after every read and before every wait.
+    Both buffers share one event. That is sound because only this thread clears it (by reading),
+    and it looks at both after every read and before every wait.
+
+    Raises:
+        TimeoutError: ``deadline`` has passed.
     """
     arrived = threading.Event()
-    for channel in channels:
-        channel.in_buffer.set_event(arrived)
-        channel.in_stderr_buffer.set_event(arrived)
-    left = list(channels)
-    while left:
-        idle = True
-        for channel in tuple(left):
-            ended = channel.eof_received or channel.closed
-            if channel.recv_stderr_ready():
-                yield channel, True, channel.recv_stderr(CHUNK_BYTES)
-            elif channel.recv_ready():
-                yield channel, False, channel.recv(CHUNK_BYTES)
-            elif ended:
-                left.remove(channel)
-                yield channel, False, b""
-            else:
-                continue
-            idle = False
-        if idle and not arrived.wait(_remaining(deadline)):
-            raise TimeoutError
+    channel.in_buffer.set_event(arrived)
+    channel.in_stderr_buffer.set_event(arrived)
+    while True:
+        ended = channel.eof_received or channel.closed
+        if channel.recv_stderr_ready():
+            yield True, channel.recv_stderr(CHUNK_BYTES)
+        elif channel.recv_ready():
+            yield False, channel.recv(CHUNK_BYTES)
+        elif ended:
+            return
+        elif not arrived.wait(wake if deadline is None else _remaining(deadline)):
+            if deadline is not None:
+                raise TimeoutError
+            yield False, b""
 
 
-def _remaining(deadline: float | None) -> float | None:
-    return None if deadline is None else max(deadline - time.monotonic(), 0)
+def _remaining(deadline: float) -> float:
+    return max(deadline - time.monotonic(), 0)
 
 
 def _short(command: str) -> str:

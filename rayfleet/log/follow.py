@@ -1,252 +1,230 @@
-"""Follow the same logs on many heads at once.
+"""Follow the same logs on many nodes at once.
 
-One thread per head reads all its files over one connection and puts whole lines into one
-bounded queue; the caller's thread writes them. A writer that stalls fills the queue, the
-readers then stop reading, SSH's window fills, and the remote ``tail`` waits.
+One thread per node reads it over one connection and puts whole lines into one bounded outbox;
+the caller's thread writes them. A writer that stalls fills the outbox, the readers then stop
+reading, SSH's window fills, and the program on the node waits.
 """
 
 from __future__ import annotations
 
-import queue
-import random
-import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from rayfleet.cluster.channel import Stream, merged
-from rayfleet.cluster.head import Head
-from rayfleet.errors import PartialFailure, RayfleetError, ToolFailed, Unreachable, UsageError
-from rayfleet.log.lines import LineSplitter
-from rayfleet.log.output import Batch, Sink
-from rayfleet.log.sources import Reading
+from rayfleet.cluster.heads import Target
+from rayfleet.errors import PartialFailure, RayfleetError, Unreachable, UsageError
+from rayfleet.log.outbox import Outbox
+from rayfleet.log.output.sink import Enough, Sink
+from rayfleet.log.source import (
+    Backoff,
+    CaughtUp,
+    Connect,
+    Ended,
+    Event,
+    Lines,
+    Notice,
+    Reached,
+    Request,
+    Source,
+    Start,
+    Trouble,
+)
 
-MAX_HEADS = 64
-QUEUED_BATCHES = 64
-WAKE_SECONDS = 0.5
+if TYPE_CHECKING:
+    from rayfleet.cluster.channel import Stream
+    from rayfleet.cluster.head import Head
+
+MAX_NODES = 256
+IDLE_SECONDS = 0.1
 JOIN_SECONDS = 2.0
-
-Connect = Callable[[str], Head]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Backoff:
-    """How long to wait before the next attempt to connect: seconds, doubling, with jitter."""
-
-    first: float = 1.0
-    longest: float = 30.0
-
-    def delays(self) -> Iterator[float]:
-        """The waits of one outage, without end."""
-        delay = self.first
-        while True:
-            yield delay * random.uniform(0.75, 1.25)  # noqa: S311 (jitter, no secret)
-            delay = min(delay * 2, self.longest)
+DROPPED_SECONDS = 2.0  # between two notices of what was dropped
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """The reader of ``cluster`` is done: well, or with ``error``."""
+def start_program(head: Head, request: Request) -> Stream:
+    """Start the program that reads logs on the node ``head``."""
+    from rayfleet.cluster.container import CONTAINER
+    from rayfleet.log.remote import program
 
-    cluster: str
-    error: BaseException | None
+    return head.stream(program.command(CONTAINER), given=program.payload(request))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class Follower:
-    """Reads the logs of ``clusters`` and writes them to ``sink``.
+    """Reads the logs of ``targets`` and writes them to ``sink``.
 
-    ``connect`` opens the head of a cluster, and is asked again after every lost connection,
-    because the head may have been replaced. ``say`` narrates. ``nobody_reads`` tells that it
-    is time to stop although no line came.
+    ``request`` is what each node is asked for, but where to go on. ``connect`` opens a node, and
+    is asked again after every lost connection, because the node may have been replaced. ``say``
+    narrates. With ``drop``, lines that come faster than they are written are dropped, and
+    counted. All but ``connect`` and ``start`` are used in the thread of :meth:`run` only.
     """
 
-    clusters: Sequence[str]
-    reading: Reading
+    targets: Sequence[Target]
+    request: Request
     connect: Connect
     sink: Sink
     say: Callable[[str], None]
-    keep: Callable[[bytes], bytes] | None = None
-    nobody_reads: Callable[[], bool] = lambda: False
-    backoff: Backoff = Backoff()
+    drop: bool = False
+    backoff: Backoff = field(default_factory=Backoff)
+    start: Start = start_program
 
     def run(self) -> None:
-        """Write until the files end or, when following, until Ctrl-C or nobody reads.
+        """Write until the files end or, when following, until Ctrl-C or the sink has enough.
+
+        When following, a node that is lost, or cannot be reached at first, is tried again for
+        ever, unless none could be reached.
 
         Raises:
-            UsageError: too many clusters.
-            Unreachable: no head could be reached.
-            PartialFailure: some heads could not be reached, or were lost while not following.
+            UsageError: too many nodes.
+            Unreachable: no node could be read; the error itself when there is only one.
+            PartialFailure: some nodes could not be read to the end.
             BrokenPipeError: nobody reads what is written.
+            RayfleetError: what the sink raises.
         """
-        self._check()
-        outbox: queue.Queue[Batch | Ended] = queue.Queue(maxsize=QUEUED_BATCHES)
-        stopped = threading.Event()
-        readers = [_Reader(name, self, outbox, stopped) for name in self.clusters]
-        for reader in readers:
-            reader.start()
-        try:
-            self._judge(self._write_all(outbox))
-        except KeyboardInterrupt:
-            # For a follower this is the normal end.
-            if not self.reading.follow:
-                raise
-        finally:
-            stopped.set()
-            for reader in readers:
-                reader.close()
-
-    def _check(self) -> None:
-        if len(self.clusters) > MAX_HEADS:
+        if len(self.targets) > MAX_NODES:
             raise UsageError(
-                f"{len(self.clusters)} clusters are too many at once",
-                why=f"the limit is {MAX_HEADS}",
+                f"{len(self.targets)} nodes are too many at once",
+                why=f"the limit is {MAX_NODES}",
                 next_step="choose some with --cluster",
             )
-
-    def _write_all(self, outbox: queue.Queue[Batch | Ended]) -> dict[str, RayfleetError]:
-        failures: dict[str, RayfleetError] = {}
-        left = len(self.clusters)
-        while left:
+        outbox = Outbox[Event](self.targets, drop=self.drop)
+        progress = _Progress(self.targets)
+        with self._sources(outbox):
             try:
-                item = outbox.get(timeout=WAKE_SECONDS)
-            except queue.Empty:
-                if self.nobody_reads():
-                    raise BrokenPipeError from None
-                continue
-            if isinstance(item, Batch):
-                self._write(item)
-                continue
-            left -= 1
-            if isinstance(item.error, RayfleetError):
-                failures[item.cluster] = item.error
-                if len(self.clusters) > 1:
-                    self.say(item.error.text())
-            elif item.error is not None:
-                raise item.error
-        return failures
+                self._write_all(outbox, progress)
+            except Enough:
+                self.sink.close()
+                return
+            except RayfleetError:
+                self.sink.close()
+                raise
+            except KeyboardInterrupt:
+                # For a follower this is the normal end.
+                if not self.request["follow"]:
+                    raise
+                self.sink.close()
+                return
+            self.sink.close()
+        progress.judge()
 
-    def _write(self, batch: Batch) -> None:
-        lines = self.keep(batch.lines) if self.keep else batch.lines
-        if lines:
-            self.sink.write(Batch(cluster=batch.cluster, file=batch.file, lines=lines))
+    @contextmanager
+    def _sources(self, outbox: Outbox[Event]) -> Iterator[None]:
+        sources = [
+            Source(
+                target,
+                self.request,
+                connect=self.connect,
+                start=self.start,
+                outbox=outbox,
+                backoff=self.backoff,
+            )
+            for target in self.targets
+        ]
+        try:
+            for source in sources:
+                source.start()
+            yield
+        finally:
+            outbox.close()
+            for source in sources:
+                source.stop()
+            deadline = time.monotonic() + JOIN_SECONDS
+            for source in sources:
+                source.join(max(deadline - time.monotonic(), 0))
 
-    def _judge(self, failures: dict[str, RayfleetError]) -> None:
-        if not failures:
+    def _write_all(self, outbox: Outbox[Event], progress: _Progress) -> None:
+        tell_at = time.monotonic() + DROPPED_SECONDS
+        while not progress.over:
+            taken = outbox.take(IDLE_SECONDS)
+            if taken is None:
+                self.sink.idle()
+            else:
+                self._handle(*taken, progress)
+            if self.drop and time.monotonic() >= tell_at:
+                self._tell_dropped(outbox)
+                tell_at = time.monotonic() + DROPPED_SECONDS
+        self._tell_dropped(outbox)
+
+    def _handle(self, target: Target, event: Event, progress: _Progress) -> None:
+        match event:
+            case Lines(batch):
+                self.sink.write(batch)
+            case Notice(text):
+                self.say(text)
+            case Reached():
+                progress.reached(target)
+            case CaughtUp():
+                self.sink.caught_up(target)
+            case Trouble(error):
+                progress.failed(target, error)
+                if len(self.targets) > 1:
+                    self.say(error.text())
+                # Nobody may wait for its first lines.
+                self.sink.caught_up(target)
+            case Ended(error):
+                if error is not None and not isinstance(error, RayfleetError):
+                    raise error
+                told = progress.ended(target, error)
+                if error is not None and len(self.targets) > 1 and not told:
+                    self.say(error.text())
+                self.sink.ended(target)
+
+    def _tell_dropped(self, outbox: Outbox[Event]) -> None:
+        for target, lines in outbox.dropped().items():
+            self.say(f"{target.name}: {lines} lines were dropped, they came faster than we write")
+
+
+class _Progress:
+    """How the nodes stand: which were reached, which have ended, which failed and why."""
+
+    def __init__(self, targets: Sequence[Target]) -> None:
+        self._targets = targets
+        self._left = set(targets)
+        self._failures: dict[Target, RayfleetError] = {}
+        self._any_reached = False
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more comes: all have ended, or none could be reached."""
+        return not self._left or (
+            not self._any_reached and len(self._failures) == len(self._targets)
+        )
+
+    def reached(self, target: Target) -> None:
+        """The program runs on ``target``."""
+        self._any_reached = True
+        self._failures.pop(target, None)
+
+    def failed(self, target: Target, error: RayfleetError) -> None:
+        """``target`` could not be reached, and is tried again."""
+        self._failures[target] = error
+
+    def ended(self, target: Target, error: RayfleetError | None) -> bool:
+        """Nothing more comes of ``target``; return whether that error was known already."""
+        self._left.discard(target)
+        known = self._failures.pop(target, None)
+        if error is None:
+            return False
+        self._failures[target] = error
+        return known is not None and known.text() == error.text()
+
+    def judge(self) -> None:
+        """Raise what the run is to end with, if anything failed."""
+        if not self._failures:
             return
-        if len(self.clusters) == 1:
-            raise next(iter(failures.values()))
-        names = ", ".join(sorted(failures))
-        if len(failures) == len(self.clusters):
+        if len(self._targets) == 1:
+            raise next(iter(self._failures.values()))
+        names = ", ".join(sorted(target.name for target in self._failures))
+        clusters = sorted({target.cluster for target in self._failures})
+        if len(self._failures) == len(self._targets):
             raise Unreachable(
-                f"no head could be read: {names}",
+                f"no node could be read: {names}",
                 why="the causes are above",
                 next_step="invoke status",
             )
         raise PartialFailure(
-            f"{len(failures)} of {len(self.clusters)} heads could not be read: {names}",
+            f"{len(self._failures)} of {len(self._targets)} nodes could not be read: {names}",
             why="the causes are above",
-            next_step="invoke status " + " ".join(f"--cluster {name}" for name in sorted(failures)),
+            next_step="invoke status " + " ".join(f"--cluster {name}" for name in clusters),
         )
-
-
-class _Reader:
-    """Reads one head in a thread of its own."""
-
-    def __init__(
-        self,
-        cluster: str,
-        follower: Follower,
-        outbox: queue.Queue[Batch | Ended],
-        stopped: threading.Event,
-    ) -> None:
-        self._cluster = cluster
-        self._follower = follower
-        self._outbox = outbox
-        self._stopped = stopped
-        self._head: Head | None = None
-        self._reached = False
-        self._thread = threading.Thread(target=self._run, name=f"log-{cluster}", daemon=True)
-
-    def start(self) -> None:
-        """Start reading."""
-        self._thread.start()
-
-    def close(self) -> None:
-        """End the connection and wait a little for the thread; ``stopped`` is set already."""
-        if self._head is not None:
-            self._head.close()
-        self._thread.join(timeout=JOIN_SECONDS)
-
-    def _run(self) -> None:
-        error: BaseException | None = None
-        try:
-            self._read_and_return()
-        except BaseException as caught:
-            error = caught
-        self._put(Ended(cluster=self._cluster, error=error))
-
-    def _read_and_return(self) -> None:
-        """Read to the end; when following, come back after every loss until stopped."""
-        reading = self._follower.reading
-        tail, said = reading.tail, ""
-        delays = self._follower.backoff.delays()
-        while not self._stopped.is_set():
-            try:
-                self._read_once(tail, again=bool(said))
-                return
-            except RayfleetError as error:
-                if self._stopped.is_set():
-                    return
-                if not (self._reached and reading.follow):
-                    raise
-                problem = error
-            if self._head is not None:
-                self._head, tail, said = None, 0, ""
-                delays = self._follower.backoff.delays()
-            if problem.text() != said:
-                said = problem.text()
-                cause = f": {problem.why}" if problem.why else ""
-                self._follower.say(f"{problem.what}{cause}; trying to come back")
-            self._stopped.wait(next(delays))
-
-    def _read_once(self, tail: int, *, again: bool) -> None:
-        with self._follower.connect(self._cluster) as head:
-            self._head, self._reached = head, True
-            if self._stopped.is_set():
-                return
-            if again:
-                self._follower.say(
-                    f"{self._cluster}: back; what was written in between is not shown"
-                )
-            commands = self._follower.reading.commands(tail=tail)
-            streams = {head.stream(command): name for name, command in commands.items()}
-            self._pump(streams)
-
-    def _pump(self, streams: dict[Stream, str]) -> None:
-        splitters = {(stream, kind): LineSplitter() for stream in streams for kind in (False, True)}
-        for stream, is_error, chunk in merged(list(streams)):
-            splitter = splitters[stream, is_error]
-            lines = splitter.feed(chunk) if chunk else splitter.rest()
-            if is_error:
-                for line in lines.decode(errors="replace").splitlines():
-                    self._follower.say(f"{self._cluster}: {line}")
-            elif lines:
-                self._put(Batch(cluster=self._cluster, file=streams[stream], lines=lines))
-            if not chunk and self._follower.reading.follow:
-                raise Unreachable(
-                    f"{self._cluster}: the reader of {streams[stream]} ended on the head"
-                )
-        if all(stream.code for stream in streams):
-            raise ToolFailed(
-                f"{self._cluster}: no logs of the {self._follower.reading.role} on the head",
-                why="Ray has not been started there, or its files cannot be read",
-                next_step=f"invoke status --cluster {self._cluster}",
-            )
-
-    def _put(self, item: Batch | Ended) -> None:
-        while not self._stopped.is_set():
-            try:
-                self._outbox.put(item, timeout=WAKE_SECONDS)
-            except queue.Full:
-                continue
-            return

@@ -1,0 +1,324 @@
+"""One node: a program there reads its files, and is started again where it was when it is lost."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rayfleet.cluster.heads import Target
+from rayfleet.errors import RayfleetError, ToolFailed, Unreachable, UsageError
+from rayfleet.log import frames
+from rayfleet.log.cursors import Cursors
+from rayfleet.log.frames import FrameReader
+from rayfleet.log.outbox import Closed, Outbox
+from rayfleet.log.output import Batch
+
+if TYPE_CHECKING:
+    from rayfleet.cluster.channel import Stream
+    from rayfleet.cluster.head import Head
+
+SILENCE_SECONDS = 20.0
+"""The program writes at least every 5 s, so a node that is silent for this long is lost."""
+
+WAKE_SECONDS = 1.0
+GRACE_SECONDS = 5.0
+RETRIES = 3
+"""How often a lost connection is taken up again without news, when not following."""
+
+OVERHEAD_BYTES = 512  # of a batch, beside its lines
+
+Request = Mapping[str, Any]
+Connect = Callable[[Target], "Head"]
+Start = Callable[["Head", Request], "Stream"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backoff:
+    """How long to wait before the next attempt to connect: seconds, doubling, with jitter."""
+
+    first: float = 1.0
+    longest: float = 30.0
+
+    def delays(self) -> Iterator[float]:
+        """The waits of one outage, without end."""
+        delay = self.first
+        while True:
+            yield delay * random.uniform(0.75, 1.25)  # noqa: S311 (jitter, no secret)
+            delay = min(delay * 2, self.longest)
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Lines to write."""
+
+    batch: Batch
+
+    @property
+    def size(self) -> int:
+        """How much memory they take, about."""
+        return len(self.batch.lines) + OVERHEAD_BYTES
+
+    @property
+    def lines(self) -> int:
+        """How many they are."""
+        return self.batch.lines.count(b"\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something to tell the operator."""
+
+    text: str
+    lines: int = 0
+
+    @property
+    def size(self) -> int:
+        """How much memory it takes, about: a node may say a lot."""
+        return len(self.text) + OVERHEAD_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """The program runs on the node for the first time."""
+
+    size: int = 0
+    lines: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """The node could not be read at first; it is tried again."""
+
+    error: RayfleetError
+    size: int = 0
+    lines: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CaughtUp:
+    """What was in the files has come."""
+
+    size: int = 0
+    lines: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Nothing more comes of the node: all was read, or ``error`` is why."""
+
+    error: BaseException | None
+    size: int = 0
+    lines: int = 0
+
+
+Event = Lines | Notice | Reached | Trouble | CaughtUp | Ended
+
+
+class Source:
+    """Reads one node in a thread of its own, and puts what comes into the outbox.
+
+    ``connect`` is asked again after every loss, because the node may have been replaced;
+    ``start`` starts the program with a request.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        request: Request,
+        *,
+        connect: Connect,
+        start: Start,
+        outbox: Outbox[Event],
+        backoff: Backoff,
+    ) -> None:
+        self._target = target
+        self._request = request
+        self._connect = connect
+        self._start = start
+        self._outbox = outbox
+        self._backoff = backoff
+        self._stopped = threading.Event()
+        self._head: Head | None = None
+        self._cursors = Cursors()
+        self._reached = self._caught_up = self._greeted = False
+        self._lost = ""
+        self._session = ""
+        self._utc_offset = 0
+        self._retries = 0
+        self._thread = threading.Thread(target=self._run, name=f"log-{target.name}", daemon=True)
+
+    def start(self) -> None:
+        """Start reading."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the connection; fine from any thread."""
+        self._stopped.set()
+        if self._head is not None:
+            self._head.close()
+
+    def join(self, timeout: float) -> None:
+        """Wait ``timeout`` seconds for the thread; one that is connecting may take longer."""
+        self._thread.join(timeout)
+
+    def _run(self) -> None:
+        error: BaseException | None = None
+        try:
+            self._read_and_return()
+        except Closed:
+            return
+        except BaseException as caught:
+            error = caught
+        with suppress(Closed):
+            self._put(Ended(error))
+
+    def _read_and_return(self) -> None:
+        """Read to the end; come back after every loss."""
+        delays = self._backoff.delays()
+        while not self._stopped.is_set():
+            self._greeted = False
+            try:
+                self._read_once()
+                return
+            except RayfleetError as error:
+                if self._stopped.is_set():
+                    return
+                if not self._is_worth_another_try(error):
+                    raise
+                problem = error
+            if self._greeted:
+                delays = self._backoff.delays()
+            self._tell(problem)
+            self._wait(next(delays))
+
+    def _is_worth_another_try(self, error: RayfleetError) -> bool:
+        if isinstance(error, UsageError):
+            return False
+        if not self._request["follow"]:
+            self._retries += 1
+            return self._reached and self._retries <= RETRIES
+        until = self._request.get("until")
+        return until is None or time.time() < until + GRACE_SECONDS
+
+    def _tell(self, problem: RayfleetError) -> None:
+        if not self._reached and not self._lost:
+            self._put(Trouble(problem))
+        elif self._greeted or problem.text() != self._lost:
+            cause = f": {problem.why}" if problem.why else ""
+            self._put(Notice(f"{problem.what}{cause}; trying to come back"))
+        self._lost = problem.text()
+
+    def _wait(self, delay: float) -> None:
+        until = self._request.get("until")
+        if self._request["follow"] and until is not None:
+            delay = min(delay, max(until + GRACE_SECONDS - time.time(), 0.1))
+        self._stopped.wait(delay)
+
+    def _read_once(self) -> None:
+        with self._connect(self._target) as head:
+            self._head = head
+            if self._stopped.is_set():
+                return
+            cursors = [cursor.request() for cursor in self._cursors.known()]
+            self._cursors.connected()
+            position = {
+                "first": not self._caught_up,
+                "session": self._session,
+                "cursors": cursors,
+            }
+            self._pump(self._start(head, {**self._request, **position}))
+
+    def _pump(self, stream: Stream) -> None:
+        reader = FrameReader(self._target.name)
+        heard = _now()
+        for chunk in stream.chunks(wake=WAKE_SECONDS):
+            if not chunk and _now() - heard > SILENCE_SECONDS:
+                raise Unreachable(f"{self._target.name}: nothing was heard of the node for a while")
+            for frame in reader.feed(chunk) if chunk else ():
+                if isinstance(frame, frames.Finished):
+                    return
+                self._handle(frame)
+            if chunk:
+                # Only now: while our own writer stalls, nobody listens.
+                heard = _now()
+        raise self._ended(stream)
+
+    def _handle(self, frame: frames.Frame) -> None:
+        match frame:
+            case frames.Data():
+                self._take(frame)
+            case frames.Opened():
+                self._session = frame.session or self._session
+                self._cursors.opened(frame)
+            case frames.Done():
+                self._cursors.done(frame.id)
+            case frames.Hello():
+                self._greet(frame)
+            case frames.Said():
+                self._put(Notice(f"{self._target.name}: {frame.text}"))
+            case frames.CaughtUp() if not self._caught_up:
+                self._caught_up = True
+                self._put(CaughtUp())
+            case frames.Refused():
+                raise self._refused(frame)
+
+    def _greet(self, hello: frames.Hello) -> None:
+        self._utc_offset = hello.utc_offset
+        self._session = self._session or hello.session
+        self._greeted = True
+        if not self._reached:
+            self._reached = True
+            self._put(Reached())
+        if self._lost:
+            self._put(Notice(f"{self._target.name}: back, and going on where it was"))
+        self._lost = ""
+
+    def _take(self, data: frames.Data) -> None:
+        file = self._cursors.file(data.id)
+        if data.lines:
+            batch = Batch(
+                cluster=self._target.cluster,
+                region=self._target.region,
+                node=self._target.node,
+                file=file.name,
+                role=file.role,
+                lines=data.lines,
+                start=self._cursors.start(data),
+                end=data.end,
+                utc_offset=self._utc_offset,
+                cut=data.cut,
+            )
+            self._put(Lines(batch))
+        self._cursors.moved(data)
+        self._retries = 0
+
+    def _put(self, event: Event) -> None:
+        self._outbox.put(self._target, event)
+
+    def _ended(self, stream: Stream) -> RayfleetError:
+        said = stream.stderr.splitlines()[-1:] or ["it said nothing"]
+        return ToolFailed(
+            f"{self._target.name}: its logs cannot be read",
+            why=f"the program there ended with exit code {stream.code}: {said[0][:300]}",
+            next_step=self._look,
+        )
+
+    def _refused(self, frame: frames.Refused) -> RayfleetError:
+        what = f"{self._target.name}: its logs cannot be read"
+        if frame.reason == "bad-request":
+            return UsageError(what, why=frame.text)
+        return ToolFailed(what, why=frame.text, next_step=self._look)
+
+    @property
+    def _look(self) -> str:
+        return f"invoke status --cluster {self._target.cluster}"
+
+
+def _now() -> float:
+    """Seconds that also pass while this machine sleeps."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
