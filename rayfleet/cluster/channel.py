@@ -112,11 +112,19 @@ class Stream:
         Raises:
             ConnectionLost: the connection broke first.
         """
-        for is_error, chunk in _chunks(self.channel, wake=wake):
+        for is_error, chunk in self.both(wake=wake):
             if is_error:
                 self._stderr = (self._stderr + chunk)[-STDERR_KEPT_BYTES:]
             else:
                 yield chunk
+
+    def both(self, *, wake: float | None = None) -> Iterator[tuple[bool, bytes]]:
+        """Like :meth:`chunks`, with stderr: whether a chunk is of it, and the chunk.
+
+        Raises:
+            ConnectionLost: the connection broke first.
+        """
+        yield from _chunks(self.channel, wake=wake)
         if self.was_cut:
             raise ConnectionLost(f"{self.cluster}: the connection to the head was lost")
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from rayfleet.errors import RayfleetError, Unreachable
+from rayfleet.errors import PartialFailure, RayfleetError, Unreachable
 
 T = TypeVar("T")
 
@@ -46,6 +46,32 @@ def fan_out(
             raise result
         results[name] = result
     return {name: results[name] for name in jobs}
+
+
+def require_all(
+    failures: Mapping[str, RayfleetError], *, total: int, what: str, next_step: str
+) -> None:
+    """See that ``what`` failed nowhere. ``failures`` are by name, of ``total``; where there is
+    more than one, the caller has told the cause of each.
+
+    Raises:
+        RayfleetError: the failure itself, of the only one.
+        Unreachable: none of several could be reached.
+        PartialFailure: some of several failed.
+    """
+    if not failures:
+        return
+    if total == 1:
+        raise next(iter(failures.values()))
+    names = ", ".join(failures)
+    everywhere = len(failures) == total
+    if everywhere and all(isinstance(error, Unreachable) for error in failures.values()):
+        raise Unreachable(
+            f"{what} failed: no node could be reached", why=names, next_step=next_step
+        )
+    raise PartialFailure(
+        f"{what} failed on {len(failures)} of {total} nodes", why=names, next_step=next_step
+    )
 
 
 def _run(
