@@ -316,6 +316,9 @@ class _Link:
             transport.handshake_timeout = self._timeout
             security = transport.get_security_options()
             security.key_types = policy.preferred(tuple(security.key_types))
+            # Those that need no second pass for a checksum: a fifth less time for each byte.
+            ciphers = tuple(security.ciphers)
+            security.ciphers = tuple(sorted(ciphers, key=lambda name: "gcm" not in name))
             if getattr(sock, "family", None) in {socket.AF_INET, socket.AF_INET6}:
                 sock.setsockopt(
                     socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_AFTER_MILLISECONDS
