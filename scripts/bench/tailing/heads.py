@@ -2,13 +2,13 @@
 
 Each server has a mount namespace, in which its own folder lies where the logs of every head are.
 There root's shell is /bin/sh and the home folder is empty, so that nobody's start-up files count.
+A PID namespace lets everything on a head end with it, whatever a tool has left there.
 """
 
 from __future__ import annotations
 
 import getpass
 import shutil
-import signal
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -181,7 +181,8 @@ def _start(heads: Heads, name: str, host: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             [
                 *("setpriv", "--pdeathsig", "KILL", "--"),
-                *("unshare", "--mount", "--propagation", "private", "--"),
+                *("unshare", "--mount", "--propagation", "private"),
+                *("--pid", "--fork", "--kill-child", "--mount-proc", "--"),
                 *("sh", "-c", ENTER, host, str(folder / "nodes" / name), str(heads.root)),
                 *(str(folder / "passwd"), sshd, str(folder / f"sshd_{name}")),
             ],
@@ -193,13 +194,9 @@ def _start(heads: Heads, name: str, host: str) -> subprocess.Popen[bytes]:
 
 
 def _stop(server: subprocess.Popen[bytes]) -> None:
-    """End a server; its sessions end with their clients, and those have ended."""
-    server.send_signal(signal.SIGTERM)
-    try:
-        server.wait(timeout=STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        server.kill()
-        server.wait()
+    """End a head, all its processes at once."""
+    server.kill()
+    server.wait(timeout=STOP_SECONDS)
 
 
 def _answers(host: str, port: int, server: subprocess.Popen[bytes]) -> bool:
