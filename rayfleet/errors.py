@@ -9,10 +9,12 @@
     ├── PrerequisiteMissing      1  something this machine lacks (engine, tool, disk)
     ├── ToolFailed               1  an external program or service refused
     ├── PartialFailure           2  some clusters or regions failed, others did not
+    ├── NotSeen                  2  no line of a log was the one that was waited for
     ├── JobFailed                2  the job that was waited for ended as FAILED
     ├── NotStoppable             2  a job waits to start, and Ray stops it only then
     ├── Declined                 3  the operator said no, or --yes was needed
     ├── JobStopped               3  somebody stopped the job that was waited for
+    ├── UnwantedLine             3  a line of a log is one that must not come
     ├── Drift                    4  generated files differ from the fleet
     ├── Unreachable              4  a head, registry or API does not answer
     │   └── JobLost              4  the head was replaced and knows the job no more
@@ -92,6 +94,18 @@ class PartialFailure(RayfleetError):
     """Some clusters or regions failed while others did not."""
 
     exit_code = 2
+
+
+class NotSeen(RayfleetError):
+    """No line of a log was the one that was waited for."""
+
+    exit_code = 2
+
+
+class UnwantedLine(RayfleetError):
+    """A line of a log is one that must not come."""
+
+    exit_code = 3
 
 
 class Declined(RayfleetError):

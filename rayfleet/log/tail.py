@@ -1,53 +1,88 @@
-"""``tail-logs``: the logs of many clusters on stdout."""
+"""``tail-logs``: the logs of many nodes on stdout."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, BinaryIO
 
-from rayfleet.cluster.head import Head
-from rayfleet.cluster.nodes import head_address
+from rayfleet.cluster.heads import Heads, Target
 from rayfleet.console import Console
+from rayfleet.errors import UsageError
 from rayfleet.fleet.model import Cluster, Fleet
 from rayfleet.log.follow import Follower
-from rayfleet.log.output import JsonSink, TextSink, abandon, line_filter, reader_is_gone, style_of
-from rayfleet.log.sources import Reading
+from rayfleet.log.match import Match
+from rayfleet.log.merge import Merge
+from rayfleet.log.options import Options
+from rayfleet.log.output.highlight import Highlight
+from rayfleet.log.output.jsonl import JsonlSink
+from rayfleet.log.output.pipe import abandon
+from rayfleet.log.output.raw import RawSink
+from rayfleet.log.output.style import style_of
+from rayfleet.log.output.template import TemplateSink
+from rayfleet.log.output.text import TextSink
 from rayfleet.project import Project
+
+if TYPE_CHECKING:
+    from rayfleet.log.output.sink import Sink
 
 
 def tail_clusters(
     project: Project,
     fleet: Fleet,
     clusters: Sequence[Cluster],
-    reading: Reading,
+    options: Options,
     *,
-    grep: str,
-    as_json: bool,
     console: Console,
 ) -> None:
-    """Write the logs of ``clusters`` to stdout as ``reading`` says, and narrate on ``console``.
+    """Write the logs of ``clusters`` to stdout as ``options`` say, and narrate on ``console``.
 
     It ends quietly on Ctrl-C while following, and when nobody reads stdout any more.
 
     Raises:
-        UsageError: ``grep`` is no regular expression, or ``reading`` makes no sense.
-        Unreachable: no head could be read.
-        PartialFailure: some heads could not be read.
+        Unreachable: no node could be read.
+        PartialFailure: some nodes could not be read.
+        UnwantedLine: a line matched ``fail_on``.
+        NotSeen: the end came, and no line had matched ``until_match``.
+        UsageError: there is no such node.
     """
-    by_name = {cluster.name: cluster for cluster in clusters}
-    keep = line_filter(grep)
     out = sys.stdout.buffer
-    follower = Follower(
-        clusters=tuple(by_name),
-        reading=reading,
-        connect=lambda name: Head.open(head_address(project, fleet, by_name[name])),
-        sink=JsonSink(out) if as_json else TextSink(out, [*by_name], style_of(out, os.environ)),
-        say=console.say,
-        keep=keep,
-        nobody_reads=lambda: reader_is_gone(out),
-    )
-    try:
-        follower.run()
-    except BrokenPipeError:
-        abandon(out)
+    with Heads(project, fleet) as heads:
+        targets = heads.targets(clusters, options.nodes)
+        if not targets:
+            raise UsageError(
+                f"there are no {options.nodes} to follow", next_step="invoke tail-logs --nodes head"
+            )
+        sink = _output(options, targets, out)
+        if options.window is not None:
+            sink = Merge(sink, window=options.window, targets=targets, say=console.say)
+        match = Match(sink, fail_on=options.fail_on, until=options.until_match)
+        follower = Follower(
+            targets=targets,
+            request=options.request(),
+            connect=heads.open,
+            sink=match,
+            say=console.say,
+            drop=options.drop,
+        )
+        try:
+            follower.run()
+        except BrokenPipeError:
+            abandon(out)
+            return
+        match.check()
+
+
+def _output(options: Options, targets: Sequence[Target], out: BinaryIO) -> Sink:
+    if options.output == "raw":
+        return RawSink(out)
+    if options.output == "jsonl":
+        return JsonlSink(out)
+    style = style_of(out, os.environ, colour=options.color)
+    highlight = Highlight(options.highlight) if options.highlight and style.colour else None
+    if options.template is not None:
+        return TemplateSink(out, options.template, style, highlight=highlight)
+    names = {(target.cluster, target.node): target.name for target in targets}
+    several = options.selection.several
+    return TextSink(out, names, style, files=several, highlight=highlight)

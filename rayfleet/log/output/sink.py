@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol
+
+from rayfleet.log.output.pipe import reader_is_gone
 
 if TYPE_CHECKING:
     from rayfleet.cluster.heads import Target
@@ -38,6 +40,12 @@ class Batch:
         """What the lines of one file have in common: cluster, node and file."""
         return self.cluster, self.node, self.file
 
+    @property
+    def unbroken(self) -> bool:
+        """True when nothing was filtered out, so that the offset of each line is known."""
+        # The newline of a piece, or of a last line without one, is ours.
+        return self.end - self.start in (len(self.lines), len(self.lines) - 1)
+
 
 class Sink(Protocol):
     """Where batches go. All is called from one thread.
@@ -60,3 +68,24 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Write what is held back; nothing is called after it."""
+
+
+class Direct:
+    """A sink that writes to ``out`` at once; it holds nothing back."""
+
+    def __init__(self, out: BinaryIO) -> None:
+        self._out = out
+
+    def idle(self) -> None:
+        """Raises BrokenPipeError when nobody reads any more."""
+        if reader_is_gone(self._out):
+            raise BrokenPipeError
+
+    def caught_up(self, target: Target) -> None:
+        """Nothing depends on it."""
+
+    def ended(self, target: Target) -> None:
+        """Nothing depends on it."""
+
+    def close(self) -> None:
+        """Nothing is held back."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rayfleet.job.redaction import redacted
-from rayfleet.log.output import harmless
+from rayfleet.log.output.harmless import harmless
 
 MINUTE = 60
 HOUR = 3600

@@ -1,0 +1,190 @@
+"""The flags of ``tail-logs``, read and checked before any node is asked."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rayfleet.cluster.heads import NODES
+from rayfleet.errors import UsageError
+from rayfleet.log.merge import DEFAULT_WINDOW
+from rayfleet.log.moments import parse_moment, parse_seconds
+from rayfleet.log.output.style import COLOURS
+from rayfleet.log.output.template import Template, template_of
+from rayfleet.log.remote.records import LEVELS
+from rayfleet.log.selectors import Selection, read_logs
+
+OUTPUTS = ("text", "raw", "jsonl")
+LEVEL_NAMES = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+DEFAULT_TAIL = 10
+EVERYTHING = -1
+LONGEST_WINDOW = 300.0
+ROOT = "/tmp/ray"  # noqa: S108 (Ray's own, on the nodes)
+POLL_SECONDS = 0.5
+CHUNK_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flags:
+    """The words of a command line; an empty one was not given."""
+
+    log: Sequence[str] = ()
+    nodes: str = ""
+    tail: str = ""
+    since: str = ""
+    until: str = ""
+    follow: bool = True
+    include: Sequence[str] = ()
+    exclude: Sequence[str] = ()
+    highlight: Sequence[str] = ()
+    level: str = ""
+    merge: str | bool = ""
+    output: str = ""
+    template: str = ""
+    color: str = ""
+    fail_on: str = ""
+    until_match: str = ""
+    drop: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What was asked for. ``window``: of --merge, in seconds; None to keep the order in which
+    lines come. ``tail``: -1 is everything."""
+
+    selection: Selection
+    nodes: str
+    tail: int
+    since: float | None
+    until: float | None
+    follow: bool
+    include: tuple[str, ...]
+    exclude: tuple[str, ...]
+    highlight: tuple[re.Pattern[str], ...]
+    level: str | None
+    window: float | None
+    output: str
+    template: Template | None
+    color: str
+    fail_on: str
+    until_match: str
+    drop: bool
+
+    def request(self) -> Mapping[str, Any]:
+        """What every node is asked for."""
+        return {
+            "root": ROOT,
+            "patterns": [
+                {"glob": pattern.glob, "role": pattern.role} for pattern in self.selection.patterns
+            ],
+            "follow": self.follow,
+            "tail": self.tail,
+            "since": self.since,
+            "until": self.until,
+            "include": list(self.include),
+            "exclude": list(self.exclude),
+            "level": self.level,
+            "first": True,
+            "session": "",
+            "cursors": [],
+            "poll_seconds": POLL_SECONDS,
+            "chunk_bytes": CHUNK_BYTES,
+        }
+
+
+def read_options(flags: Flags, *, now: float | None = None) -> Options:
+    """Check the words of a command line and read them. ``now``: seconds since the epoch.
+
+    Raises:
+        UsageError: a word cannot be read, or two contradict each other.
+    """
+    now = time.time() if now is None else now
+    selection = read_logs(flags.log)
+    since = parse_moment(flags.since, "--since", now=now) if flags.since else None
+    until = parse_moment(flags.until, "--until", now=now) if flags.until else None
+    _check_range(flags, since, until, now)
+    _check_output(flags)
+    for flag, expressions in (
+        ("--include", flags.include),
+        ("--exclude", flags.exclude),
+        ("--fail-on", (flags.fail_on,)),
+        ("--until-match", (flags.until_match,)),
+    ):
+        for expression in expressions:
+            _regex(expression, flag)
+    return Options(
+        selection=selection,
+        nodes=_one_of(flags.nodes, "--nodes", NODES) if flags.nodes else selection.nodes,
+        tail=_tail(flags.tail, everything=since is not None),
+        since=since,
+        until=until,
+        follow=flags.follow,
+        include=tuple(flags.include),
+        exclude=tuple(flags.exclude),
+        highlight=tuple(_regex(text, "--highlight") for text in flags.highlight),
+        level=_level(flags.level),
+        window=_window(flags.merge),
+        output=_one_of(flags.output, "--output", OUTPUTS) if flags.output else OUTPUTS[0],
+        template=template_of(flags.template) if flags.template else None,
+        color=_one_of(flags.color, "--color", COLOURS) if flags.color else COLOURS[0],
+        fail_on=flags.fail_on,
+        until_match=flags.until_match,
+        drop=flags.drop,
+    )
+
+
+def _one_of(text: str, flag: str, known: Sequence[str]) -> str:
+    if text not in known:
+        raise UsageError(f"{flag} {text!r} is not one of {', '.join(known)}")
+    return text
+
+
+def _level(text: str) -> str | None:
+    if not text:
+        return None
+    name = text.upper()
+    # A letter is a level only in the logs of Ray's C++ servers.
+    if len(name) == 1 or not name.isascii() or name.encode() not in LEVELS:
+        raise UsageError(f"--level {text!r} is not one of {', '.join(LEVEL_NAMES)}")
+    return name
+
+
+def _tail(text: str, *, everything: bool) -> int:
+    if not text:
+        return EVERYTHING if everything else DEFAULT_TAIL
+    if text == str(EVERYTHING):
+        return EVERYTHING
+    if not (text.isascii() and text.isdigit() and len(text) <= 12):
+        raise UsageError(f"--tail {text!r} is no number of lines", why="-1 is all there are")
+    return int(text)
+
+
+def _window(given: str | bool) -> float | None:
+    if given is True:
+        return DEFAULT_WINDOW
+    return parse_seconds(given, "--merge", longest=LONGEST_WINDOW) if given else None
+
+
+def _regex(text: str, flag: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text, re.MULTILINE)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise UsageError(f"{flag} {text!r} is no regular expression", why=str(error)) from error
+
+
+def _check_range(flags: Flags, since: float | None, until: float | None, now: float) -> None:
+    if since is not None and since > now:
+        raise UsageError(f"--since {flags.since!r} lies in the future")
+    if since is not None and until is not None and until < since:
+        raise UsageError(f"--until {flags.until!r} lies before --since {flags.since!r}")
+
+
+def _check_output(flags: Flags) -> None:
+    plain = flags.output if flags.output in OUTPUTS[1:] else ""
+    if plain and flags.template:
+        raise UsageError(f"--template makes text; --output {plain} does not")
+    if plain and flags.highlight:
+        raise UsageError(f"--highlight is for text; --output {plain} has no colours")

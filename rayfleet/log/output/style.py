@@ -1,0 +1,46 @@
+"""How a stream wants its text: colours, and nothing that could harm a terminal."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from rayfleet.errors import UsageError
+
+COLOURS = ("auto", "always", "never")
+# The hues of ANSI that are readable on dark and on light, plain and bright.
+PALETTE = tuple(f"\x1b[{code}m".encode() for code in (31, 32, 33, 34, 35, 36, 91, 92, 94, 95, 96))
+RESET = b"\x1b[0m"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Style:
+    """``colour``: what we write is coloured. ``harmless``: a terminal is, or may be, the end."""
+
+    colour: bool
+    harmless: bool
+
+
+def style_of(stream: BinaryIO, environ: Mapping[str, str], *, colour: str = "auto") -> Style:
+    """What ``stream`` wants: NO_COLOR, FORCE_COLOR and TERM=dumb have their usual meaning.
+
+    ``colour`` is one of :data:`COLOURS`; the last two overrule the environment.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    if colour not in COLOURS:
+        raise UsageError(f"--color {colour}: not one of {', '.join(COLOURS)}")
+    terminal = stream.isatty()
+    if colour != "auto":
+        return Style(colour=colour == "always", harmless=terminal or colour == "always")
+    wanted = terminal and environ.get("TERM") != "dumb"
+    coloured = not environ.get("NO_COLOR") and (wanted or bool(environ.get("FORCE_COLOR")))
+    return Style(colour=coloured, harmless=terminal or coloured)
+
+
+def colour_of(name: str) -> bytes:
+    """The colour of ``name``: by a hash, so that it keeps it whatever else is shown."""
+    return PALETTE[zlib.crc32(name.encode()) % len(PALETTE)]
