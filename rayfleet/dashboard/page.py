@@ -53,7 +53,7 @@ def overview(fleet: str, looks: Sequence[Look], links: Mapping[str, str]) -> web
         ),
         el("p", cls="note", id="note", role="alert", hidden=True),
         el("div", clusters(looks, links), id="clusters"),
-        el("noscript", el("meta", http_equiv="refresh", content=str(REFRESH_SECONDS))),
+        refresh=str(REFRESH_SECONDS),
         script=True,
     )
 
@@ -88,7 +88,7 @@ def cause(look: Look, said: str) -> web.Response:
             _next(look.next_step),
             el("p", "This page tries again by itself.", cls="mute"),
         ),
-        el("meta", http_equiv="refresh", content=str(RETRY_SECONDS)),
+        refresh=str(RETRY_SECONDS),
         status=502,
     )
 
@@ -115,8 +115,8 @@ def entered() -> web.Response:
     """
     return _answer(
         "Ray dashboards",
-        el("meta", http_equiv="refresh", content="0;url=/"),
         el("p", el("a", "Ray dashboards", href="/")),
+        refresh="0;url=/",
     )
 
 
@@ -154,7 +154,7 @@ def _row(look: Look, link: str) -> Html:
         el("td", _pill(look.word)),
         el("td", facts[0], data_label="Ray" if facts[0] else None),
         el("td", facts[1], data_label="Workers" if facts[1] else None),
-        el("td", where, data_label="Where"),
+        el("td", where),
         cls=_TONES[look.word] + "-row",
     )
 
@@ -167,12 +167,16 @@ def _pill(word: str) -> Html:
     return el("span", word, cls=f"pill {_TONES[word]}")
 
 
-def _answer(title: str, *body: Html, status: int = 200, script: bool = False) -> web.Response:
+def _answer(
+    title: str, *body: Html, status: int = 200, refresh: str = "", script: bool = False
+) -> web.Response:
+    again = el("meta", http_equiv="refresh", content=refresh) if refresh else None
     head = el(
         "head",
         el("meta", charset="utf-8"),
         el("meta", name="viewport", content="width=device-width, initial-scale=1"),
         el("meta", name="color-scheme", content="light dark"),
+        el("noscript", again) if script else again,
         el("title", title),
         el("link", rel="icon", href=_ICON),
         el("style", raw(STYLE)),

@@ -173,7 +173,7 @@ class Dashboards:
         if now.answers and now.seen is not None and not before.answers:
             self.say(f"{name}: Ray {now.seen.ray_version} answers")
         elif not now.answers and now.trouble != before.trouble:
-            self.say(f"{name}: {now.trouble}")
+            self.say(now.trouble if name in now.trouble else f"{name}: {now.trouble}")
 
 
 def run(

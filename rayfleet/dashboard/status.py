@@ -68,7 +68,8 @@ class Look:
         """What is wrong, in one line; empty when nothing is."""
         if self.seen is None:
             return ""
-        return "; ".join(self.seen.failing()) if self.seen.answers else self.seen.problem
+        said = "; ".join(self.seen.failing()) if self.seen.answers else self.seen.problem
+        return said.removeprefix(f"{self.place.cluster}: ")
 
 
 @dataclass

@@ -19,7 +19,7 @@ tbody tr:last-child>*{border-bottom:0}
 td{font-variant-numeric:tabular-nums;white-space:nowrap}
 tbody th{width:99%}
 tbody th a{font-weight:600;font-size:1.05rem;overflow-wrap:anywhere}
-tbody th a::after{content:" \\2192";font-weight:400;color:var(--mute)}
+tbody th a::after{content:"\\00a0\\2192";font-weight:400;color:var(--mute)}
 td:last-child,.mute{color:var(--mute)}
 .trouble{font-size:.86rem;margin-top:.15rem;overflow-wrap:anywhere}
 .bad-row .trouble p:first-child{color:var(--bad)}.warn-row .trouble p:first-child{color:var(--warn)}
@@ -31,15 +31,15 @@ margin:.9rem 0 0}
 :focus-visible{outline:2px solid var(--link);outline-offset:2px;border-radius:2px}
 @media(max-width:40rem){main{padding:1rem .75rem 3rem}h1{font-size:1.35rem}
 section{padding:0 .9rem}thead{position:absolute;clip-path:inset(50%)}
-tbody tr{display:grid;grid-template-columns:1fr auto;gap:.1rem .9rem;padding:.75rem 0;
+tbody tr{display:flex;flex-wrap:wrap;align-items:center;gap:.15rem .9rem;padding:.75rem 0;
 border-bottom:1px solid var(--line)}
 tbody tr:last-child{border-bottom:0}
-tbody th,td{border:0;padding:0;width:auto}
-tbody th{grid-column:1;min-width:0}td:nth-child(2){grid-column:2;grid-row:1}
-td:nth-child(n+3){grid-column:1/-1;font-size:.86rem;color:var(--mute)}
-td:nth-child(n+3):empty{display:none}
-td[data-label]::before{content:attr(data-label) " "}
-tbody th a{display:inline-block;padding:.2rem 0}}
+tbody th{display:contents}tbody th,td{border:0;padding:0}
+tbody th a{flex:1;padding:.2rem 0}
+tbody tr::after{content:"";flex-basis:100%;order:1}
+.trouble{order:2;flex-basis:100%}
+td:nth-child(n+3){order:3;font-size:.86rem;color:var(--mute)}td:empty{display:none}
+td[data-label]::before{content:attr(data-label) " "}}
 """
 )
 
