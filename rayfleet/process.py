@@ -148,12 +148,21 @@ def must_run(argv: Sequence[str], *, timeout: float, what: str, **options: objec
     return finished
 
 
+def require_program(name: str, path: str | None = None) -> None:
+    """See that the program ``name`` is in ``path``, by default our own.
+
+    Raises:
+        PrerequisiteMissing: it is not.
+    """
+    if shutil.which(name, path=path) is None:
+        raise PrerequisiteMissing(f"{name} is not installed", next_step="invoke doctor")
+
+
 def _tethered(argv: Sequence[str], env: Mapping[str, str] | None) -> list[str]:
     """``argv`` so that the program dies with us, even of a SIGKILL: a `ray up` that goes on
     alone would race with the next run."""
     path = (env if env is not None else os.environ).get("PATH")
-    if shutil.which(argv[0], path=path) is None:
-        raise PrerequisiteMissing(f"{argv[0]} is not installed", next_step="invoke doctor")
+    require_program(argv[0], path)
     setpriv = shutil.which("setpriv", path=path)  # util-linux; Linux only
     return [setpriv, "--pdeathsig", "KILL", "--", *argv] if setpriv else list(argv)
 

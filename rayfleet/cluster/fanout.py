@@ -74,6 +74,11 @@ def require_all(
     )
 
 
+def reason(error: RayfleetError) -> str:
+    """What went wrong and why, without what to do."""
+    return f"{error.what}: {error.why}" if error.why else error.what
+
+
 def _run(
     name: str, job: Callable[[], T], finished: queue.SimpleQueue[tuple[str, T | BaseException]]
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from rayfleet.cluster.execute import Outcome
+from rayfleet.cluster.fanout import reason
 
 
 def gathered(outcomes: Sequence[Outcome]) -> Iterator[tuple[Outcome, ...]]:
@@ -39,20 +40,13 @@ def as_rows(outcomes: Sequence[Outcome]) -> list[dict[str, object]]:
             "region": outcome.target.region,
             "node": outcome.target.node,
             "code": outcome.code,
-            "error": _reason(outcome),
+            "error": outcome.error and reason(outcome.error),
             "seconds": round(outcome.seconds, 3),
             "stdout": outcome.stdout.decode(errors="replace"),
             "stderr": outcome.stderr.decode(errors="replace"),
         }
         for outcome in outcomes
     ]
-
-
-def _reason(outcome: Outcome) -> str | None:
-    error = outcome.error
-    if error is None:
-        return None
-    return f"{error.what}: {error.why}" if error.why else error.what
 
 
 def _whole(output: bytes) -> bytes:

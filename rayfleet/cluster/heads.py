@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
@@ -81,6 +82,32 @@ class Heads:
             found += [] if nodes == WORKERS else [_head_of(cluster)]
             found += [_unlisted(cluster)] if isinstance(workers, RayfleetError) else workers
         return tuple(found)
+
+    def find(self, cluster: Cluster, node: str) -> Target:
+        """The one node of ``cluster`` that ``node`` means: ``head``, or a worker's id, the end of
+        its name as :class:`Target` has it, or a glob of either.
+
+        Raises:
+            UsageError: none or several are meant; the message lists the workers.
+            Unreachable: the cloud does not answer.
+        """
+        if node == HEAD:
+            return _head_of(cluster)
+        workers = self._workers(cluster)
+        found = [
+            worker
+            for worker in workers
+            if fnmatchcase(worker.node, node) or fnmatchcase(worker.name.rpartition("/")[2], node)
+        ]
+        if len(found) == 1:
+            return found[0]
+        names = [worker.name.rpartition("/")[2] for worker in found or workers]
+        there = ", ".join(names if found else [HEAD, *names])
+        raise UsageError(
+            f"{cluster.name}: {node!r} is not one node",
+            why=f"it means {there}" if found else f"there are {there}",
+            next_step=f"invoke ssh --cluster {cluster.name} --node {names[0] if names else HEAD}",
+        )
 
     def open(self, target: Target) -> Head:
         """The open connection to ``target``. Who closes it, closes it for all.

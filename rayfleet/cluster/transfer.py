@@ -7,11 +7,12 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rayfleet.cluster.fanout import fan_out
+from rayfleet.cluster.fanout import fan_out, reason
 from rayfleet.cluster.openssh import FAILED, Entry, entry
 from rayfleet.errors import RayfleetError, ToolFailed, UsageError
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 LIMIT = 8  # transfers at once: the operator's own line is what they share
 CONNECT_SECONDS = 120.0
+CAUSES = 3  # of the lines with which rsync says what failed
 IDLE_SECONDS = 120  # without a byte in either direction rsync gives up
 
 _OPTIONS = (
@@ -60,6 +62,16 @@ class Transferred:
     files: int = 0
     size: int = 0
     error: RayfleetError | None = None
+
+    def row(self) -> dict[str, object]:
+        """For JSON; ``error`` is null where all is well."""
+        return {
+            "name": self.target.name,
+            "place": self.place,
+            "files": self.files,
+            "bytes": self.size,
+            "error": self.error and reason(self.error),
+        }
 
 
 def transfer(
@@ -131,8 +143,8 @@ def _copy(
         on_file(target, line)
 
     with entry(heads.address(target), ask=False) as way:
+        folder = Path(place) if place.endswith("/") else Path(place).parent
         if not order.upload and not order.dry_run:
-            folder = Path(place) if place.endswith("/") else Path(place).parent
             _make(folder)
         finished: Finished = run(
             _argv(way, order, place),
@@ -141,7 +153,10 @@ def _copy(
             on_line=heard,
         )
     if not finished.ok:
-        raise _failure(heads, target, finished.code, finished.tail)
+        with suppress(OSError):
+            if not order.upload and place.endswith("/"):
+                folder.rmdir()  # only when nothing came
+        raise _failure(heads, target, finished.code, lines)
     files, size = (_count(pattern, lines) for pattern in (_FILES, _SIZE))
     return Transferred(target=target, place=place, files=files, size=size)
 
@@ -180,15 +195,16 @@ def _count(pattern: re.Pattern[str], lines: Sequence[str]) -> int:
     return next((int(re.sub(r"\D", "", match[1])) for match in found if match), 0)
 
 
-def _failure(heads: Heads, target: Target, code: int, tail: Sequence[str]) -> RayfleetError:
+def _failure(heads: Heads, target: Target, code: int, lines: Sequence[str]) -> RayfleetError:
     """Why rsync failed; what our own door says of a node that it could not enter is clearer."""
     if code in _CONNECTION:
         try:
             heads.open(target)
         except RayfleetError as error:
             return error
-    said = [line for line in tail if line.startswith("rsync:") or "rsync error" in line]
+    # The first is the cause; the last one only sums up.
+    said = [line for line in lines if line.startswith(("rsync:", "rsync error:"))]
     return ToolFailed(
         f"{target.name}: rsync failed (exit {code})",
-        why="\n  ".join(said or tail) or "it said nothing",
+        why="\n  ".join(said[:CAUSES] or lines[-CAUSES:]) or "it said nothing",
     )

@@ -14,6 +14,7 @@ from rayfleet.tasks import (
     dashboard,
     doctor,
     fleet,
+    head,
     image,
     job,
     log,
@@ -34,12 +35,16 @@ ns = Collection(
     doctor.doctor,
     fleet.update_configs,
     log.tail_logs,
+    head.ssh,
+    head.execute,
+    head.upload,
+    head.download,
     release.release,
     fleet=Collection(fleet.lint, fleet.list_clusters),
     image=Collection(
         image.build, image.publish, image.promote, image.rollback, image.history, image.inspect
     ),
-    registry=Collection(registry.cleanup, registry.show),
+    registry=Collection(registry.cleanup, registry.preview, registry.show),
     jobs=Collection(
         *(job.submit, job.list_jobs, job.logs, job.wait, job.stop),
         *(vault.backup, vault.restore, vault.vault),

@@ -1,4 +1,5 @@
-"""A word of a command line that may be left out, which Invoke has no notion of."""
+"""Words of a command line that Invoke has no notion of: those that may be left out, and a
+command behind two dashes."""
 
 from __future__ import annotations
 
@@ -39,6 +40,15 @@ class WordTask(Task[Any]):
             if argument.positional:
                 argument.__class__ = OptionalWord
         return arguments
+
+
+def after_dashes() -> tuple[str, ...]:
+    """The words behind the first ``--`` of the command line, as the shell gave them.
+
+    Invoke joins them with blanks, which loses their limits, and keeps the result to itself.
+    """
+    words = sys.argv[1:]
+    return tuple(words[words.index("--") + 1 :]) if "--" in words else ()
 
 
 def _places_a_word() -> bool:

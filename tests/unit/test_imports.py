@@ -24,6 +24,7 @@ ALLOWED = {
     "rayfleet.tasks.dashboard",
     "rayfleet.tasks.doctor",
     "rayfleet.tasks.fleet",
+    "rayfleet.tasks.head",
     "rayfleet.tasks.image",
     "rayfleet.tasks.job",
     "rayfleet.tasks.log",
