@@ -1,0 +1,139 @@
+"""Where we are in a file, and how the file is recognised again.
+
+Device and inode name a file, but a file may be truncated, its inode given to another one, or its
+bytes copied to a new one (logrotate's copytruncate). So a track also knows the checksum of the
+bytes before its place, and of the first bytes of the file. Sent to the nodes: Python 3.8, the
+standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+from zlib import crc32
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from rayfleet.log.remote.records import Keep
+
+MARK_BYTES = 256
+
+
+class Track:
+    """The place in one file up to which everything was read.
+
+    ``name`` is what people call it: relative to the logs folder and without the number of a
+    rotated file. ``checksum`` is of the ``mark`` bytes before ``offset``, ``head`` are the first
+    bytes of the file where they are known, else ``head_checksum`` of ``head_bytes`` of them.
+    ``done``: it has been rotated away or its session is over, and it was read to its end.
+    """
+
+    __slots__ = (
+        "checksum", "device", "done", "fd", "final", "head", "head_bytes", "head_checksum", "hold",
+        "hold_at", "id", "inode", "keep", "mark", "name", "offset", "path", "pending", "quiet",
+        "role", "seen", "session", "told", "watch",
+    )  # fmt: skip
+
+    def __init__(self, path: str, device: int, inode: int, session: str) -> None:
+        self.path, self.device, self.inode, self.session = path, device, inode, session
+        self.name = self.role = ""
+        self.offset = self.mark = self.checksum = 0
+        self.head: bytes | None = b""
+        self.head_bytes = self.head_checksum = 0
+        self.done = False
+        self.id = 0
+        self.fd = -1
+        self.watch = -1
+        # Something may have been written since it was read; nothing more will be.
+        self.pending = self.final = False
+        self.quiet = 0.0
+        self.keep: Keep | None = None
+        self.hold, self.hold_at = 0.0, -1
+        # Size and time of the file when its mark was last found to be right.
+        self.seen: tuple[int, int] | None = None
+        # The offset that the other side knows.
+        self.told = -1
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        """What the file system calls the file."""
+        return self.device, self.inode
+
+    def place(self, fd: int, offset: int) -> None:
+        """Say that everything before ``offset`` was read, or is not wanted."""
+        self.offset = offset
+        self.mark = min(MARK_BYTES, offset)
+        self.checksum = crc32(os.pread(fd, self.mark, offset - self.mark))
+        self.remember(os.pread(fd, self.mark, 0))
+
+    def advance(self, block: bytes, end: int) -> None:
+        """Move on to ``end`` in ``block``, which begins ``mark`` bytes before the offset."""
+        old = self.mark
+        self.offset += end - old
+        self.mark = min(MARK_BYTES, end)
+        self.checksum = crc32(block[end - self.mark : end])
+        if self.head_bytes < MARK_BYTES and self.offset == end:
+            self.remember(block[: min(MARK_BYTES, end)])
+
+    def remember(self, head: bytes) -> None:
+        """Keep the first bytes of the file."""
+        self.head, self.head_bytes, self.head_checksum = head, len(head), crc32(head)
+
+    def confirmed(self, fd: int) -> bool:
+        """True when the bytes before the offset are those that were read."""
+        before = os.pread(fd, self.mark, self.offset - self.mark)
+        if len(before) != self.mark or crc32(before) != self.checksum:
+            return False
+        if self.head is None:
+            self.remember(os.pread(fd, self.head_bytes, 0))
+        return True
+
+    def copied_to(self, fd: int, size: int, *, live: bool) -> int:
+        """Where to go on in a file of ``size`` bytes if it is a copy of this one, else -1.
+
+        ``live``: it is the one that is written, which must not only begin like a copy.
+        """
+        if live and self.mark < MARK_BYTES:
+            return -1
+        if size >= self.offset:
+            before = os.pread(fd, self.mark, self.offset - self.mark)
+            return self.offset if self.mark and crc32(before) == self.checksum else -1
+        if live:
+            return -1
+        # The copy was made before our last look: all of it was read.
+        if self.head is not None:
+            first = os.pread(fd, self.head_bytes, 0)
+            same = bool(first) and self.head.startswith(first)
+        else:
+            same = size >= self.head_bytes > 0
+            same = same and crc32(os.pread(fd, self.head_bytes, 0)) == self.head_checksum
+        return size if same else -1
+
+    def marks(self) -> list[int]:
+        """The checksums as a cursor carries them."""
+        return [self.mark, self.checksum, self.head_bytes, self.head_checksum]
+
+    def close(self) -> None:
+        """Give the file descriptor back."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+def from_cursor(cursor: dict[str, Any]) -> Track:
+    """The track that a cursor describes; raises KeyError, ValueError, TypeError for nonsense."""
+    track = Track(
+        str(cursor["path"]), int(cursor["device"]), int(cursor["inode"]), str(cursor["session"])
+    )
+    track.offset = track.told = int(cursor["offset"])
+    marks = [int(number) for number in cursor["mark"]] or [0, 0]
+    track.mark, track.checksum = marks[:2]
+    track.head = None
+    track.head_bytes, track.head_checksum = marks[2:4] if len(marks) >= 4 else (0, 0)
+    track.done = bool(cursor.get("done"))
+    if not 0 <= track.mark <= min(MARK_BYTES, track.offset):
+        raise ValueError("a mark before the beginning of its file")
+    if track.offset == 0:
+        track.remember(b"")
+    return track

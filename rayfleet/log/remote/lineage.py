@@ -1,0 +1,231 @@
+"""One log through its rotations: in which of its files we are, and what is to be read next.
+
+Every file of a family is read in the order of their age, each from the place up to which it was
+read before, else from its start. That a file was read before is told by its inode and its
+mark. What is unknown is a new file, or a copy (copytruncate) of one that was read.
+
+Sent to the nodes: Python 3.8, the standard library only.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from rayfleet.log.remote.cursor import Track
+from rayfleet.log.remote.family import LIVE, Member, moved_to_old
+from rayfleet.log.remote.reader import since_start, tail_start
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+GHOSTS = 32
+QUIET_SECONDS = 30.0
+"""After so long without a line, a file that was taken away is not expected to grow."""
+
+_COMPARED = 64 * 1024
+
+
+class Start:
+    """Where to begin in a log that was there before us: ``tail`` lines back (-1: everything),
+    and not before ``since``."""
+
+    __slots__ = ("since", "tail", "utc_offset")
+
+    def __init__(self, tail: int, since: float | None, utc_offset: int) -> None:
+        self.tail, self.since, self.utc_offset = tail, since, utc_offset
+
+
+class Lineage:
+    """The files of one family. ``tracks`` are all that are known on the node, by identity.
+
+    ``queue`` are the tracks to read, the oldest file first; a later one is not read before
+    those in front of it are at their end. ``refused`` is why a file could not be opened.
+    ``closing``: the session is over, and nothing more is expected of any file.
+    """
+
+    def __init__(
+        self,
+        session: str,
+        name: str,
+        role: str,
+        tracks: dict[tuple[int, int], Track],
+        begun: Iterable[Track] = (),
+    ) -> None:
+        self.session, self.name, self.role = session, name, role
+        self.queue: list[Track] = []
+        self.refused: dict[str, str] = {}
+        self.closing = False
+        self._tracks = tracks
+        self._begun = [track for track in begun if tracks.get(track.identity) is track]
+        # Tracks whose files are gone or were written anew: copies are recognised by them.
+        self._ghosts: list[Track] = []
+
+    def update(self, members: list[Member], now: float, start: Start | None = None) -> list[Track]:
+        """Take in what the folder holds now; the tracks that are read from now on.
+
+        ``start`` is for a log that was there before us, None means: from its beginning. ``now``
+        is in seconds of any clock.
+        """
+        known = [self._known(member) for member in members]
+        gone = self._gone({member.identity for member in members})
+        places = [0] * len(members)
+        if start and not self._begun and not any(known):
+            places = self._first_places(members, start)
+        informed = [bool(track and track.offset) for track in known]
+        for index, member in enumerate(members):
+            # What is unknown but older than what was read is a copy that is being made, or it
+            # was read so long ago that it was forgotten.
+            if known[index] is None and not any(informed[index + 1 :]):
+                known[index] = self._begin(member, members[-1], places[index], now)
+        self._begun = []
+        self._line_up(gone, members, known, now)
+        return [track for track in self.queue if not track.id and not track.done]
+
+    def open(self, track: Track) -> int:
+        """The descriptor of a track, opened if it is not; -1 when it cannot be."""
+        if track.fd >= 0:
+            return track.fd
+        try:
+            fd = os.open(track.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno != errno.ENOENT:
+                self.refused[track.path] = os.strerror(error.errno or 0)
+            return -1
+        info = os.fstat(fd)
+        if (info.st_dev, info.st_ino) != track.identity:
+            os.close(fd)
+            return -1
+        track.fd = fd
+        return fd
+
+    def finish(self, track: Track) -> None:
+        """Nothing more is expected of a track."""
+        track.done, track.pending = True, False
+        track.close()
+
+    def _known(self, member: Member) -> Track | None:
+        """The track of a file that is still the one that was read; else it becomes a ghost."""
+        track = self._tracks.get(member.identity)
+        if track is None:
+            return None
+        track.path = member.path
+        if track.seen == (member.size, member.time):
+            return track
+        fd = self.open(track)
+        if fd < 0:
+            return track
+        info = os.fstat(fd)
+        right = info.st_size >= track.offset and track.confirmed(fd)
+        if track.done:
+            track.close()
+        if not right:
+            self._lose(track)
+            return None
+        track.seen = (info.st_size, info.st_mtime_ns)
+        grown = info.st_size > track.offset
+        track.pending = track.pending or grown or not (track.id or track.done)
+        return track
+
+    def _gone(self, listed: set[tuple[int, int]]) -> list[Track]:
+        """The tracks whose files are in the folder no more, but can still be read."""
+        gone: list[Track] = []
+        for track in [*self._begun, *self.queue]:
+            if track.identity in listed or self._tracks.get(track.identity) is not track:
+                continue
+            if not track.done and (track.fd >= 0 or self._found_again(track)):
+                if track not in gone:
+                    gone.append(track)
+            else:
+                self._lose(track)
+        return gone
+
+    def _found_again(self, track: Track) -> bool:
+        member = moved_to_old(track.path)
+        return (
+            member is not None
+            and member.identity == track.identity
+            and self._known(member) is track
+            and track.fd >= 0
+        )
+
+    def _lose(self, track: Track) -> None:
+        track.close()
+        self._tracks.pop(track.identity, None)
+        self._ghosts = [*self._ghosts[1 - GHOSTS :], track]
+
+    def _begin(self, member: Member, newest: Member, place: int, now: float) -> Track | None:
+        """A track for a file that is not known, unless it is a copy that is being made."""
+        if not member.size and member.order != LIVE:
+            return None
+        track = Track(member.path, *member.identity, self.session)
+        fd = self.open(track)
+        if fd < 0:
+            return None
+        size = os.fstat(fd).st_size
+        if member is not newest and _is_copy(fd, size, newest):
+            track.close()
+            return None
+        for ghost in reversed(self._ghosts):
+            place = max(place, ghost.copied_to(fd, size, live=member.order == LIVE))
+        track.name, track.role, track.quiet = self.name, self.role, now
+        track.place(fd, min(place, size))
+        track.pending = True
+        self._tracks[track.identity] = track
+        return track
+
+    def _line_up(
+        self, gone: list[Track], members: list[Member], known: list[Track | None], now: float
+    ) -> None:
+        self.queue = gone
+        for track in gone:
+            quiet = now - track.quiet > QUIET_SECONDS
+            track.final = self.closing or quiet or any(member.size for member in members)
+            track.pending = True
+        newer = False
+        lined_up = []
+        for index in range(len(members) - 1, -1, -1):
+            member, found = members[index], known[index]
+            if found is not None:
+                found.final = self.closing or (newer and member.order != LIVE)
+                if not found.done or found.pending:
+                    found.pending = found.pending or found.final
+                    lined_up.append(found)
+            newer = newer or member.size > 0
+        self.queue += reversed(lined_up)
+
+    def _first_places(self, members: list[Member], start: Start) -> list[int]:
+        """Where to begin in each file, counting lines from the newest file backwards."""
+        places = []
+        wanted, enough = start.tail, False
+        for member in reversed(members):
+            place = member.size
+            track = Track(member.path, *member.identity, self.session)
+            fd = -1 if enough else self.open(track)
+            if fd >= 0:
+                place = 0
+                if start.tail >= 0:
+                    place, found = tail_start(fd, member.size, wanted)
+                    wanted -= found
+                if start.since is not None:
+                    place = max(place, since_start(fd, member.size, start.since, start.utc_offset))
+                enough = place > 0 or wanted == 0
+            track.close()
+            places.append(place)
+        return places[::-1]
+
+
+def _is_copy(fd: int, size: int, newest: Member) -> bool:
+    """True when the file is a copy of the beginning of the one that is written."""
+    if newest.order != LIVE or size > newest.size:
+        return False
+    compared = min(size, _COMPARED)
+    try:
+        live = os.open(newest.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return os.pread(live, compared, 0) == os.pread(fd, compared, 0)
+    finally:
+        os.close(live)
