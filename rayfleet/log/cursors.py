@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from rayfleet.log.frames import Data, Opened
@@ -15,32 +15,24 @@ Ray keeps 5 backups of a log (RAY_ROTATION_BACKUP_COUNT)."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cursor:
-    """How far a file was read. ``mark`` is the count and the CRC-32 of the bytes before
-    ``offset``: device and inode alone do not tell a file from the next one on the same inode."""
+    """How far a file was read. ``mark`` are the checksums by which the program on the node
+    recognises it: device and inode alone do not tell it from the next file on its inode."""
 
     path: str
     session: str
     device: int
     inode: int
     offset: int
-    mark: tuple[int, int]
+    mark: tuple[int, ...]
     done: bool = False
 
     def request(self) -> Mapping[str, Any]:
         """The cursor as the program on the node takes it."""
-        return {
-            "path": self.path,
-            "session": self.session,
-            "device": self.device,
-            "inode": self.inode,
-            "offset": self.offset,
-            "mark": list(self.mark),
-            "done": self.done,
-        }
+        return asdict(self)
 
 
 class Cursors:
-    """The cursors of one node. A file has one from the first position that is told of it on."""
+    """The cursors of one node, by device and inode."""
 
     def __init__(self) -> None:
         self._by_inode: dict[tuple[int, int], Cursor] = {}
@@ -53,45 +45,29 @@ class Cursors:
     def opened(self, file: Opened) -> None:
         """The program begins to read ``file``, or goes on with it."""
         self._opened[file.id] = file
-        known = self._by_inode.get((file.device, file.inode))
-        # What is done is not read again, so this is another file on the same inode.
-        if known and known.done:
-            del self._by_inode[file.device, file.inode]
+        self._place(file, file.offset, file.mark)
 
     def file(self, number: int) -> Opened:
         """The file that the running program calls ``number``; KeyError without one."""
         return self._opened[number]
 
     def start(self, data: Data) -> int:
-        """Where the lines of ``data`` begin, as far as is known."""
+        """Where the lines of ``data`` begin, those that were filtered out included."""
         file = self._opened[data.id]
-        known = self._by_inode.get((file.device, file.inode))
-        if known and known.offset <= data.end:
-            return known.offset
-        return max(data.end - len(data.lines), 0)
+        return min(self._by_inode[file.device, file.inode].offset, data.end)
 
     def moved(self, data: Data) -> None:
         """What ``data`` holds is taken care of."""
-        file = self._opened[data.id]
-        # Taken out first, so that the order is that of the last moves.
-        self._by_inode.pop((file.device, file.inode), None)
-        self._by_inode[file.device, file.inode] = Cursor(
-            path=file.path,
-            session=file.session,
-            device=file.device,
-            inode=file.inode,
-            offset=data.end,
-            mark=data.mark,
-        )
+        self._place(self._opened[data.id], data.end, data.mark)
 
     def done(self, number: int) -> None:
         """The file that the running program calls ``number`` was read to its end, for good."""
         file = self._opened.pop(number)
         key = (file.device, file.inode)
-        known = self._by_inode.pop(key, None)
+        cursor = self._by_inode.pop(key)
         # Nothing tells an empty file from the next one on its inode, and it costs nothing.
-        if known and known.offset:
-            self._by_inode[key] = replace(known, done=True)
+        if cursor.offset:
+            self._by_inode[key] = replace(cursor, done=True)
 
     def known(self) -> list[Cursor]:
         """All cursors, in the order in which they moved last."""
@@ -99,3 +75,16 @@ class Cursors:
         for key in done[:-DONE_KEPT]:
             del self._by_inode[key]
         return list(self._by_inode.values())
+
+    def _place(self, file: Opened, offset: int, mark: tuple[int, ...]) -> None:
+        key = (file.device, file.inode)
+        # Taken out first, so that the order is that of the last moves.
+        self._by_inode.pop(key, None)
+        self._by_inode[key] = Cursor(
+            path=file.path,
+            session=file.session,
+            device=file.device,
+            inode=file.inode,
+            offset=offset,
+            mark=mark,
+        )

@@ -30,6 +30,7 @@ from rayfleet.log.source import (
     Source,
     Start,
     Trouble,
+    boot_time,
 )
 
 if TYPE_CHECKING:
@@ -44,10 +45,9 @@ DROPPED_SECONDS = 2.0  # between two notices of what was dropped
 
 def start_program(head: Head, request: Request) -> Stream:
     """Start the program that reads logs on the node ``head``."""
-    from rayfleet.cluster.container import CONTAINER
     from rayfleet.log.remote import program
 
-    return head.stream(program.command(CONTAINER), given=program.payload(request))
+    return head.stream(program.command(), given=program.payload(request))
 
 
 @dataclass(kw_only=True)
@@ -57,7 +57,8 @@ class Follower:
     ``request`` is what each node is asked for, but where to go on. ``connect`` opens a node, and
     is asked again after every lost connection, because the node may have been replaced. ``say``
     narrates. With ``drop``, lines that come faster than they are written are dropped, and
-    counted. All but ``connect`` and ``start`` are used in the thread of :meth:`run` only.
+    counted. ``now`` is a clock in seconds that goes on while this machine sleeps. ``sink`` and
+    ``say`` are used in the thread of :meth:`run` only.
     """
 
     targets: Sequence[Target]
@@ -68,6 +69,7 @@ class Follower:
     drop: bool = False
     backoff: Backoff = field(default_factory=Backoff)
     start: Start = start_program
+    now: Callable[[], float] = boot_time
 
     def run(self) -> None:
         """Write until the files end or, when following, until Ctrl-C or the sink has enough.
@@ -118,6 +120,7 @@ class Follower:
                 start=self.start,
                 outbox=outbox,
                 backoff=self.backoff,
+                now=self.now,
             )
             for target in self.targets
         ]

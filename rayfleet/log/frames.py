@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rayfleet.errors import ToolFailed
-from rayfleet.log.output import harmless
-
-MAGIC = b"\0rayfleet-logs-1\n"
-"""What comes before it is the greeting of a login shell."""
+from rayfleet.log.output.harmless import harmless
+from rayfleet.log.remote.frames import MAGIC
 
 GREETING_BYTES = 256 * 1024
 HEADER_BYTES = 64 * 1024
@@ -33,7 +31,8 @@ class Hello:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """A file is being read, from now on called ``id``; ``name`` is what people read."""
+    """A file is read from ``offset`` on, and is from now on called ``id``; ``name`` is what
+    people read. ``mark`` are checksums by which the program recognises the file."""
 
     id: int
     path: str
@@ -42,16 +41,18 @@ class Opened:
     session: str
     device: int
     inode: int
+    offset: int
+    mark: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Data:
-    """Whole lines of a file, up to ``end``; ``mark`` is the count and the CRC-32 of the bytes
-    before it. Without lines only the position moves. ``cut``: see :class:`.output.Batch`."""
+    """Whole lines of a file, up to ``end``, and the checksums there. Without lines only the
+    position moves. ``cut``: see :class:`rayfleet.log.output.sink.Batch`."""
 
     id: int
     end: int
-    mark: tuple[int, int]
+    mark: tuple[int, ...]
     cut: bool
     lines: bytes
 
@@ -175,20 +176,25 @@ def _opened(fields: Fields, _: bytes) -> Opened:
         session=str(fields["session"]),
         device=int(fields["device"]),
         inode=int(fields["inode"]),
+        offset=int(fields["offset"]),
+        mark=_mark(fields),
     )
 
 
 def _data(fields: Fields, lines: bytes) -> Data:
-    count, crc = fields["mark"]
     if lines and not lines.endswith(b"\n"):
         raise ValueError("no whole lines")
     return Data(
         id=int(fields["id"]),
         end=int(fields["end"]),
-        mark=(int(count), int(crc)),
+        mark=_mark(fields),
         cut=bool(fields["cut"]),
         lines=lines,
     )
+
+
+def _mark(fields: Fields) -> tuple[int, ...]:
+    return tuple(int(number) for number in fields["mark"])
 
 
 def _hello(fields: Fields, _: bytes) -> Hello:

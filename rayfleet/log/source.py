@@ -16,7 +16,7 @@ from rayfleet.log import frames
 from rayfleet.log.cursors import Cursors
 from rayfleet.log.frames import FrameReader
 from rayfleet.log.outbox import Closed, Outbox
-from rayfleet.log.output import Batch
+from rayfleet.log.output.sink import Batch
 
 if TYPE_CHECKING:
     from rayfleet.cluster.channel import Stream
@@ -35,6 +35,11 @@ OVERHEAD_BYTES = 512  # of a batch, beside its lines
 Request = Mapping[str, Any]
 Connect = Callable[[Target], "Head"]
 Start = Callable[["Head", Request], "Stream"]
+
+
+def boot_time() -> float:
+    """Seconds that also pass while this machine sleeps."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +89,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """The program runs on the node for the first time."""
+    """The node is read."""
 
     size: int = 0
     lines: int = 0
@@ -135,6 +140,7 @@ class Source:
         start: Start,
         outbox: Outbox[Event],
         backoff: Backoff,
+        now: Callable[[], float],
     ) -> None:
         self._target = target
         self._request = request
@@ -142,10 +148,11 @@ class Source:
         self._start = start
         self._outbox = outbox
         self._backoff = backoff
+        self._now = now
         self._stopped = threading.Event()
         self._head: Head | None = None
         self._cursors = Cursors()
-        self._reached = self._caught_up = self._greeted = False
+        self._reached = self._caught_up = self._reads = False
         self._lost = ""
         self._session = ""
         self._utc_offset = 0
@@ -181,7 +188,7 @@ class Source:
         """Read to the end; come back after every loss."""
         delays = self._backoff.delays()
         while not self._stopped.is_set():
-            self._greeted = False
+            self._reads = False
             try:
                 self._read_once()
                 return
@@ -191,7 +198,7 @@ class Source:
                 if not self._is_worth_another_try(error):
                     raise
                 problem = error
-            if self._greeted:
+            if self._reads:
                 delays = self._backoff.delays()
             self._tell(problem)
             self._wait(next(delays))
@@ -201,14 +208,15 @@ class Source:
             return False
         if not self._request["follow"]:
             self._retries += 1
-            return self._reached and self._retries <= RETRIES
+            lost = self._reached and isinstance(error, Unreachable)
+            return lost and self._retries <= RETRIES
         until = self._request.get("until")
         return until is None or time.time() < until + GRACE_SECONDS
 
     def _tell(self, problem: RayfleetError) -> None:
         if not self._reached and not self._lost:
             self._put(Trouble(problem))
-        elif self._greeted or problem.text() != self._lost:
+        elif self._reads or problem.text() != self._lost:
             cause = f": {problem.why}" if problem.why else ""
             self._put(Notice(f"{problem.what}{cause}; trying to come back"))
         self._lost = problem.text()
@@ -235,9 +243,9 @@ class Source:
 
     def _pump(self, stream: Stream) -> None:
         reader = FrameReader(self._target.name)
-        heard = _now()
+        heard = self._now()
         for chunk in stream.chunks(wake=WAKE_SECONDS):
-            if not chunk and _now() - heard > SILENCE_SECONDS:
+            if not chunk and self._now() - heard > SILENCE_SECONDS:
                 raise Unreachable(f"{self._target.name}: nothing was heard of the node for a while")
             for frame in reader.feed(chunk) if chunk else ():
                 if isinstance(frame, frames.Finished):
@@ -245,10 +253,12 @@ class Source:
                 self._handle(frame)
             if chunk:
                 # Only now: while our own writer stalls, nobody listens.
-                heard = _now()
+                heard = self._now()
         raise self._ended(stream)
 
     def _handle(self, frame: frames.Frame) -> None:
+        if not self._reads and isinstance(frame, frames.Data | frames.CaughtUp | frames.Beat):
+            self._begins()
         match frame:
             case frames.Data():
                 self._take(frame)
@@ -258,7 +268,8 @@ class Source:
             case frames.Done():
                 self._cursors.done(frame.id)
             case frames.Hello():
-                self._greet(frame)
+                self._utc_offset = frame.utc_offset
+                self._session = self._session or frame.session
             case frames.Said():
                 self._put(Notice(f"{self._target.name}: {frame.text}"))
             case frames.CaughtUp() if not self._caught_up:
@@ -267,10 +278,9 @@ class Source:
             case frames.Refused():
                 raise self._refused(frame)
 
-    def _greet(self, hello: frames.Hello) -> None:
-        self._utc_offset = hello.utc_offset
-        self._session = self._session or hello.session
-        self._greeted = True
+    def _begins(self) -> None:
+        """The program reads: it has neither refused nor failed."""
+        self._reads = True
         if not self._reached:
             self._reached = True
             self._put(Reached())
@@ -317,8 +327,3 @@ class Source:
     @property
     def _look(self) -> str:
         return f"invoke status --cluster {self._target.cluster}"
-
-
-def _now() -> float:
-    """Seconds that also pass while this machine sleeps."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
