@@ -17,7 +17,7 @@ from rayfleet.cluster.fanout import require_all
 from rayfleet.cluster.gathered import as_rows, as_text
 from rayfleet.cluster.heads import Heads, Target
 from rayfleet.cluster.openssh import FAILED, entry
-from rayfleet.cluster.transfer import Order, transfer
+from rayfleet.cluster.transfer import Order, require_source, transfer
 from rayfleet.console import Console
 from rayfleet.errors import PartialFailure, RayfleetError, Unreachable, UsageError
 
@@ -130,6 +130,7 @@ def copy_files(
         Unreachable: no node could be entered.
         PartialFailure: some transfers failed.
     """
+    require_source(order)
     _require_some(targets)
     doing = "upload to" if order.upload else "download from"
     with console.phase(f"{'try to ' if order.dry_run else ''}{doing} {_nodes(targets)}"):

@@ -44,7 +44,7 @@ class Outcome:
     def ending(self) -> str:
         """How it ended, in words; empty when it exited with 0."""
         if self.error is not None:
-            return "not reachable" if isinstance(self.error, Unreachable) else "failed"
+            return "not reachable" if isinstance(self.error, Unreachable) else "cut off"
         return "" if self.ok else f"exit code {self.code}"
 
 

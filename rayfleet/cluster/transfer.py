@@ -74,6 +74,18 @@ class Transferred:
         }
 
 
+def require_source(order: Order) -> None:
+    """See that there is something to copy, before any node is asked.
+
+    Raises:
+        UsageError: there is nothing to upload, or a path is empty.
+    """
+    if not order.source or not order.destination:
+        raise UsageError("a path is empty", next_step="give a SRC and a DEST")
+    if order.upload and not os.path.lexists(_local(order.source)):
+        raise UsageError(f"there is no {order.source} here to upload")
+
+
 def transfer(
     heads: Heads,
     targets: Sequence[Target],
@@ -87,12 +99,7 @@ def transfer(
 
     Several targets download into folders of their own, ``destination/NAME``. ``on_file`` hears
     of every file, from the target's thread.
-
-    Raises:
-        UsageError: there is nothing to upload, or no name for a file of a node.
-        PrerequisiteMissing: rsync or ssh is not installed.
     """
-    _check(order)
     alone = len(targets) == 1
     places = {
         target.name: order.destination
@@ -117,13 +124,6 @@ def transfer(
         else Transferred(target=target, place=places[target.name], error=result)
         for target, result in zip(targets, results.values(), strict=True)
     ]
-
-
-def _check(order: Order) -> None:
-    if not order.source or not order.destination:
-        raise UsageError("a path is empty", next_step="give a SRC and a DEST")
-    if order.upload and not os.path.lexists(_local(order.source)):
-        raise UsageError(f"there is no {order.source} here to upload")
 
 
 def _copy(

@@ -19,6 +19,8 @@ CHOICE = {
 CONTAINER = "where Ray runs: in its container, on machines that have one"
 FILES = {
     **CHOICE,
+    "source": "the file or folder to copy",
+    "dest": "where it goes",
     "dry-run": "say what would be copied, copy nothing",
     "json": "print what came of it as JSON, a row per node",
 }
@@ -33,7 +35,10 @@ FILES = {
     },
 )
 def ssh(context: Context, cluster: str, node: str = "head", container: bool = False) -> None:
-    """Log in on a node, or run a command there: invoke ssh NAME -- COMMAND.
+    """Log in on a node, or run a command there.
+
+    invoke ssh us-east5
+    invoke ssh --cluster us-east5 --node 'worker-*' -- nvidia-smi
 
     Exits with the code of the shell or command there, and with 4 when the node cannot be
     entered. One word after the dashes is a line for the shell there; several are a command and
@@ -71,7 +76,10 @@ def execute(
     container: bool = False,
     json: bool = False,
 ) -> None:
-    """Run a command on many nodes at once: invoke exec --all -- COMMAND.
+    """Run a command on many nodes at once.
+
+    invoke exec --all -- uptime
+    invoke exec --cluster 'us-*' --nodes all -- 'df -h / | tail -1'
 
     Nodes that say the same are shown once. One word after the dashes is a line for the shell
     there; several are a command and its arguments, as they are. Exit codes: 0 all did well,
@@ -115,7 +123,9 @@ def upload(
     dry_run: bool = False,
     json: bool = False,
 ) -> None:
-    """Copy files or folders to nodes: invoke upload --cluster NAME SRC DEST.
+    """Copy files or folders to nodes.
+
+    invoke upload --cluster us-east5 data/ data
 
     With rsync: a SRC that ends with / is what is in that folder, a DEST that does not begin
     with / is below the home there. What is there already is not sent again. Exit codes as of
@@ -137,7 +147,9 @@ def download(
     dry_run: bool = False,
     json: bool = False,
 ) -> None:
-    """Copy files or folders from nodes: invoke download --cluster NAME SRC DEST.
+    """Copy files or folders from nodes.
+
+    invoke download --all /tmp/ray/session_latest/logs/ logs
 
     Of several nodes, each gets a folder of its own: DEST/CLUSTER, DEST/CLUSTER/WORKER.
     Otherwise as upload.
