@@ -25,6 +25,7 @@ from rayfleet.dashboard.status import LOOKS_AT_ONCE, Look, Place, Watcher, diall
 from rayfleet.errors import UsageError
 
 DOOR = "/enter"
+TEMPORARY_LENGTH = 70  # the path of a Unix socket has at most 103 characters on macOS
 CLOSE_SECONDS = 1.0  # for answers that are on their way when it ends
 
 
@@ -76,7 +77,7 @@ class Dashboards:
     async def _open(self) -> None:
         listener = self._listen(self.port)
         self.guard = Guard(port=_port(listener))
-        folder = Path(tempfile.mkdtemp(prefix="rf-"))  # for its owner only
+        folder = _private_folder()
         self._stack.callback(shutil.rmtree, folder, ignore_errors=True)
         limit = threading.Semaphore(LOOKS_AT_ONCE)
         self.sites = {
@@ -209,6 +210,12 @@ def _tunnels(dashboards: Dashboards) -> str:
     ports = (dashboards.guard.port, *(site.port for site in dashboards.sites.values()))
     flags = " ".join(f"-L {port}:{HOSTS[0]}:{port}" for port in ports)
     return f"ssh -N {flags} {socket.gethostname()}"
+
+
+def _private_folder() -> Path:
+    """A new folder that only its owner may enter, with a path that is short enough for sockets."""
+    short = len(tempfile.gettempdir()) <= TEMPORARY_LENGTH
+    return Path(tempfile.mkdtemp(prefix="rayfleet-", dir=None if short else "/tmp"))  # noqa: S108
 
 
 def _port(listener: socket.socket) -> int:
