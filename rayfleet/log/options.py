@@ -14,6 +14,7 @@ from rayfleet.log.merge import DEFAULT_WINDOW
 from rayfleet.log.moments import parse_moment, parse_seconds
 from rayfleet.log.output.style import COLOURS
 from rayfleet.log.output.template import Template, template_of
+from rayfleet.log.patterns import expressions
 from rayfleet.log.remote.records import LEVELS
 from rayfleet.log.selectors import Selection, read_logs
 
@@ -107,14 +108,13 @@ def read_options(flags: Flags, *, now: float | None = None) -> Options:
     until = parse_moment(flags.until, "--until", now=now) if flags.until else None
     _check_range(flags, since, until, now)
     _check_output(flags)
-    for flag, expressions in (
+    for flag, texts in (
         ("--include", flags.include),
         ("--exclude", flags.exclude),
-        ("--fail-on", (flags.fail_on,)),
-        ("--until-match", (flags.until_match,)),
+        ("--fail-on", [flags.fail_on] if flags.fail_on else []),
+        ("--until-match", [flags.until_match] if flags.until_match else []),
     ):
-        for expression in expressions:
-            _regex(expression, flag)
+        expressions(texts, flag)
     return Options(
         selection=selection,
         nodes=_one_of(flags.nodes, "--nodes", NODES) if flags.nodes else selection.nodes,
@@ -124,7 +124,7 @@ def read_options(flags: Flags, *, now: float | None = None) -> Options:
         follow=flags.follow,
         include=tuple(flags.include),
         exclude=tuple(flags.exclude),
-        highlight=tuple(_regex(text, "--highlight") for text in flags.highlight),
+        highlight=expressions(flags.highlight, "--highlight"),
         level=_level(flags.level),
         window=_window(flags.merge),
         output=_one_of(flags.output, "--output", OUTPUTS) if flags.output else OUTPUTS[0],
@@ -166,13 +166,6 @@ def _window(given: str | bool) -> float | None:
     if given is True:
         return DEFAULT_WINDOW
     return parse_seconds(given, "--merge", longest=LONGEST_WINDOW) if given else None
-
-
-def _regex(text: str, flag: str) -> re.Pattern[str]:
-    try:
-        return re.compile(text, re.MULTILINE)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise UsageError(f"{flag} {text!r} is no regular expression", why=str(error)) from error
 
 
 def _check_range(flags: Flags, since: float | None, until: float | None, now: float) -> None:

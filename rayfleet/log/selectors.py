@@ -58,19 +58,22 @@ def read_logs(words: Sequence[str]) -> Selection:
         UsageError: a word is none of them.
     """
     chosen = tuple(dict.fromkeys(words)) or (DEFAULT,)
-    patterns = {pattern.glob: pattern for word in reversed(chosen) for pattern in _read(word)}
+    patterns: dict[str, Pattern] = {}
+    for word in chosen:
+        for glob in _globs(word):
+            patterns.setdefault(glob, Pattern(glob=glob, role=word))
     return Selection(
-        patterns=tuple(reversed(patterns.values())),
+        patterns=tuple(patterns.values()),
         nodes="all" if any(word.startswith(JOB) for word in chosen) else HEAD,
         several=len(chosen) > 1 or chosen[0] not in ROLES,
     )
 
 
-def _read(word: str) -> list[Pattern]:
+def _globs(word: str) -> tuple[str, ...]:
     if word in ROLES:
-        return [Pattern(glob=glob, role=word) for glob in reversed(ROLES[word])]
+        return ROLES[word]
     if word.startswith(JOB):
-        return [Pattern(glob=glob, role=word) for glob in reversed(_of_job(word))]
+        return _of_job(word)
     if not _GLOB.intersection(word):
         near = get_close_matches(word, ROLES, n=2)
         hint = f" (did you mean {' or '.join(near)}?)" if near else ""
@@ -83,7 +86,7 @@ def _read(word: str) -> list[Pattern]:
             f"--log {word!r} is no glob of files",
             why="it is relative to Ray's folder of logs, or begins with /; without .. in it",
         )
-    return [Pattern(glob=word, role=word)]
+    return (word,)
 
 
 def _of_job(word: str) -> tuple[str, ...]:

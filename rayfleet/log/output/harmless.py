@@ -7,7 +7,7 @@ import re
 _COLOUR_SEQUENCE = re.compile(r"\x1b\[[0-9;:]*m")
 _SUSPICIOUS_BYTES = re.compile(rb"[^\t\n\x20-\x7e]")
 # Control characters, and the marks that reorder text on the screen.
-_HARMFUL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_HARMFUL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def harmless(lines: bytes) -> bytes:

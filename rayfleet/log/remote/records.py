@@ -153,9 +153,13 @@ class Pattern:
     """
 
     def __init__(self, text: str) -> None:
-        # A character that is no ASCII is several bytes.
-        self._text = None if text.isascii() else re.compile(text, re.M)
-        self._bytes = re.compile(text.encode() if text.isascii() else b"", re.M)
+        self._text: re.Pattern[str] | None = None
+        try:
+            # A character that is no ASCII is several bytes.
+            self._bytes = re.compile(text.encode("ascii"), re.M)
+        except (UnicodeEncodeError, re.error):
+            # It is for text only, as an escape for a character is, or wrong.
+            self._text = re.compile(text, re.M)
         self._alone = bool(_looks_around.search(text))
 
     def found(self, record: bytes) -> bool:

@@ -237,3 +237,9 @@ def test_characters_beyond_ascii_are_characters_in_expressions() -> None:
 def test_an_empty_line_is_found_and_the_end_of_a_record_is_none() -> None:
     assert not Pattern("^$").found(b"plain\n")
     assert Pattern("^$").found(b"plain\n\n  x\n")
+
+
+def test_an_escape_for_a_character_works_in_an_expression() -> None:
+    assert Pattern(r"caf\u00e9").found("café\n".encode())
+    with pytest.raises(re.error):
+        Pattern("(")
