@@ -28,7 +28,12 @@ from rayfleet.image.publish.publisher import Publisher
 from rayfleet.image.publish.standalone import check_registries
 from rayfleet.image.publish.survey import PublishPlan, survey
 from rayfleet.image.references import check_family
-from rayfleet.image.repositories import EnsureRepositories, ensure_repositories
+from rayfleet.image.repositories import (
+    EnsureRepositories,
+    ProtectPin,
+    ensure_repositories,
+    protect_pin,
+)
 from rayfleet.locks import exclusive
 from rayfleet.project import Project
 
@@ -50,6 +55,7 @@ class Pipeline:
     push_limit: int = UPLOADS_AT_ONCE
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     ensure_repositories: EnsureRepositories = ensure_repositories
+    protect_pin: ProtectPin = protect_pin
 
     def plan(self) -> BuildPlan:
         """What :meth:`release` would build now; changes nothing.
@@ -269,6 +275,8 @@ class Pipeline:
             published=when.isoformat(timespec="seconds"),
             commit=selection.commit or publication.revision,
         )
+        # First, so that there is no moment at which a sweep could take what is pinned.
+        self.protect_pin(self.fleet, self.family, pin, self.console)
         path = self.fleet.outputs.pins
         changed = write_pin(path, self.family, pin)
         word = "pinned" if changed else "already pinned"

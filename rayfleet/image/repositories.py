@@ -1,14 +1,18 @@
-"""Where an image goes to must be there: the repositories of its family, one in each region."""
+"""Where an image goes to must be there, and must keep it: the repositories of its family, one in
+each region."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from rayfleet.console import Console
-from rayfleet.fleet.model import Fleet, ImageFamily
+from rayfleet.fleet.model import Fleet, ImageFamily, Pin
 
 EnsureRepositories = Callable[[Fleet, ImageFamily, Console], None]
 """Creates what is missing of a family's repositories in every region."""
+
+ProtectPin = Callable[[Fleet, str, Pin, Console], None]
+"""Sees that no cleanup policy takes what LATEST of a family is about to name."""
 
 
 def ensure_repositories(fleet: Fleet, family: ImageFamily, console: Console) -> None:
@@ -21,3 +25,15 @@ def ensure_repositories(fleet: Fleet, family: ImageFamily, console: Console) -> 
     from rayfleet.registry.repositories import ensure_repositories
 
     ensure_repositories(fleet, family, console=console)
+
+
+def protect_pin(fleet: Fleet, family: str, pin: Pin, console: Console) -> None:
+    """Add the KEEP rules that ``pin`` needs through the Artifact Registry API.
+
+    Raises:
+        PartialFailure: policies of some regions delete the image, and could not be changed.
+        RayfleetError: those of all do.
+    """
+    from rayfleet.registry.protect import protect_pin
+
+    protect_pin(fleet, family, pin, console=console)

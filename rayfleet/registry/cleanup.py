@@ -4,39 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
+from datetime import UTC, datetime
 
 from rayfleet.console import Console
 from rayfleet.errors import ToolFailed
 from rayfleet.fleet.model import Fleet
 from rayfleet.registry.client import Place, Repositories, Repository, artifact_registry_client
-from rayfleet.registry.policy import MAX_POLICIES, Policy, desired_policies, is_ours
+from rayfleet.registry.plan import Change, CleanupPlan, alike, not_asked, plan_cleanup
+from rayfleet.registry.policy import desired_policies
 from rayfleet.registry.regions import Outcome, everywhere, places, raise_failures
-from rayfleet.registry.repositories import check_usable
-
-
-class Change(StrEnum):
-    """What a plan does to a repository."""
-
-    NONE = "unchanged"
-    SET = "set"
-    CREATE = "create"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CleanupPlan:
-    """What makes one repository follow ``policies``.
-
-    ``replaced`` are ids of ours with other values, which go; ``foreign`` are policies that
-    are not ours, which stay; ``goes_live`` when the repository only rehearsed its policies.
-    """
-
-    place: Place
-    change: Change
-    policies: tuple[Policy, ...]
-    replaced: tuple[str, ...] = ()
-    foreign: tuple[Policy, ...] = ()
-    goes_live: bool = False
+from rayfleet.registry.uses import Uses
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +28,7 @@ class CleanupReport:
         if as_json:
             console.json(self.as_data())
             return
-        headers = ("REGION", "REPOSITORY", "CHANGE", "POLICIES", "REPLACED", "NOT OURS, KEPT")
+        headers = ("REGION", "REPOSITORY", "CHANGE", "POLICIES", "REPLACED", "LEFT ALONE")
         console.table(
             headers, [_as_row(outcome, applied=self.applied) for outcome in self.outcomes]
         )
@@ -60,60 +37,45 @@ class CleanupReport:
         """One object per repository, as ``--json`` prints it."""
         return [_as_data(outcome, applied=self.applied) for outcome in self.outcomes]
 
-    def raise_failures(self) -> None:
-        """Raise if any repository failed.
+    def not_asked(self) -> tuple[Outcome[CleanupPlan], ...]:
+        """The repositories whose rules were only added to, with the reason."""
+        return tuple(
+            Outcome(place=each.place, error=not_asked(each.place, each.value.unknown))
+            for each in self.outcomes
+            if each.value is not None and each.value.cautious
+        )
+
+    def raise_failures(self, *, strict: bool = True) -> None:
+        """Raise if any repository failed; with ``strict`` also where something could not be asked
+        what it needs, so that rules were only added.
 
         Raises:
             PartialFailure: some failed; the error of the first one if all did alike.
         """
+        unsure = {each.place: each for each in (self.not_asked() if strict else ())}
         raise_failures(
-            self.outcomes, what="the registry policy", next_step="invoke registry.cleanup"
+            [unsure.get(each.place, each) for each in self.outcomes],
+            what="the registry policy",
+            next_step="invoke registry.preview",
         )
-
-
-def plan_cleanup(place: Place, desired: Sequence[Policy], found: Repository | None) -> CleanupPlan:
-    """What has to change so that ``found`` (None: there is no repository) follows ``desired``.
-
-    Raises:
-        ToolFailed: the repository cannot hold images, or would have too many policies.
-    """
-    wanted = tuple(desired)
-    if found is None:
-        return CleanupPlan(place=place, change=Change.CREATE, policies=wanted)
-    check_usable(found)
-    ids = {policy.id for policy in wanted}
-    replaced = tuple(
-        policy.id
-        for policy in found.policies
-        if policy not in wanted and (policy.id in ids or is_ours(policy))
-    )
-    foreign = tuple(
-        policy for policy in found.policies if policy.id not in ids and policy.id not in replaced
-    )
-    _refuse_too_many(place, wanted, foreign)
-    same = not replaced and all(policy in found.policies for policy in wanted)
-    return CleanupPlan(
-        place=place,
-        change=Change.NONE if same and not found.policies_dry_run else Change.SET,
-        policies=wanted,
-        replaced=replaced,
-        foreign=foreign,
-        goes_live=found.policies_dry_run,
-    )
 
 
 def set_cleanup_policies(
     fleet: Fleet,
     *,
     console: Console,
+    uses: Uses,
     regions: Sequence[str] = (),
     dry_run: bool = False,
+    rehearse: bool | None = False,
     api: Repositories | None = None,
 ) -> CleanupReport:
-    """Make every repository of the fleet (in ``regions``, default all) follow its policy.
+    """Make every repository of the fleet (in ``regions``, default all) follow its policy and
+    keep what ``uses`` says.
 
-    A missing repository is created with it. ``dry_run`` only plans. A region's failure is in
-    the report and stops no other.
+    A missing repository is created with it. ``dry_run`` only plans. With ``rehearse`` the API
+    deletes nothing; None leaves that as it is. A region's failure is in the report and stops no
+    other.
 
     Raises:
         UsageError: a region that the fleet does not have.
@@ -124,44 +86,60 @@ def set_cleanup_policies(
     desired = desired_policies(fleet.registries.cleanup)
 
     def one(place: Place) -> CleanupPlan:
-        plan = plan_cleanup(place, desired, repositories.read(place))
+        found = repositories.read(place)
+        plan = plan_cleanup(
+            place,
+            desired,
+            found,
+            now=datetime.now(UTC),
+            versions=repositories.versions(place) if found else (),
+            uses=uses,
+            rehearse=rehearse,
+        )
         if not dry_run and plan.change is not Change.NONE:
-            _apply(repositories, plan)
-            console.event(f"{place}: policies {', '.join(p.id for p in plan.policies)} are set")
+            apply_plan(repositories, plan)
+            ids = ", ".join(policy.id for policy in plan.policies)
+            console.event(f"{place}: policies {ids} are set" + _rehearsed(plan))
         return plan
 
     return CleanupReport(outcomes=everywhere(where, one), applied=not dry_run)
 
 
-def _apply(repositories: Repositories, plan: CleanupPlan) -> None:
-    created = plan.change is Change.CREATE and repositories.create(plan.place, plan.policies)
+def apply_plan(repositories: Repositories, plan: CleanupPlan) -> None:
+    """Carry ``plan`` out and read it back.
+
+    Raises:
+        ToolFailed: the API refuses, or says something else afterwards.
+        Unreachable: it does not answer.
+    """
+    place, dry_run = plan.place, plan.dry_run
+    created = plan.change is Change.CREATE and repositories.create(
+        place, plan.policies, dry_run=dry_run
+    )
     if not created:
-        repositories.set_policies(plan.place, plan.policies, replaced=plan.replaced)
-    _verify(plan, repositories.read(plan.place))
+        repositories.set_policies(place, plan.policies, replaced=plan.replaced, dry_run=dry_run)
+    _verify(plan, repositories.read(place))
 
 
 def _verify(plan: CleanupPlan, found: Repository | None) -> None:
-    after = plan_cleanup(plan.place, plan.policies, found)
-    lost = [policy.id for policy in plan.foreign if policy not in after.foreign]
-    if after.change is Change.NONE and not lost:
-        return
-    raise ToolFailed(
-        f"the policies of {plan.place.name} read back differently from what was set",
-        why=f"lost: {', '.join(lost)}" if lost else "someone else may have changed them meanwhile",
-        next_step="invoke registry.cleanup",
-    )
+    there = {policy.id: policy for policy in found.policies} if found else {}
+    wrong = [p.id for p in plan.after if p.id not in there or not alike(p, there[p.id])]
+    wanted = {policy.id for policy in plan.after}
+    wrong += [name for name in plan.replaced if name in there and name not in wanted]
+    if found is not None and found.policies_dry_run != plan.dry_run:
+        wrong.append("cleanup_policy_dry_run")
+    if found is None or wrong:
+        raise ToolFailed(
+            f"the policies of {plan.place.name} read back differently from what was set",
+            why=f"it differs in {', '.join(wrong)}; someone else may have changed it meanwhile"
+            if wrong
+            else "the repository is gone",
+            next_step="invoke registry.cleanup",
+        )
 
 
-def _refuse_too_many(place: Place, wanted: Sequence[Policy], foreign: Sequence[Policy]) -> None:
-    total = len(wanted) + len(foreign)
-    if total <= MAX_POLICIES:
-        return
-    raise ToolFailed(
-        f"{place.name} would have {total} cleanup policies",
-        why=f"{MAX_POLICIES} is the limit; not ours are {', '.join(p.id for p in foreign)}",
-        next_step="take some of those away with gcloud artifacts repositories "
-        f"delete-cleanup-policies {place.repository} --location={place.region}",
-    )
+def _rehearsed(plan: CleanupPlan) -> str:
+    return " (a rehearsal: nothing is deleted)" if plan.dry_run else ""
 
 
 def _as_data(outcome: Outcome[CleanupPlan], *, applied: bool) -> dict[str, object]:
@@ -175,8 +153,10 @@ def _as_data(outcome: Outcome[CleanupPlan], *, applied: bool) -> dict[str, objec
         "applied": applied,
         "policies": [policy.id for policy in plan.policies],
         "replaced": list(plan.replaced),
-        "foreign": [policy.id for policy in plan.foreign],
+        "foreign": [policy.id for policy in plan.others],
+        "dry_run": plan.dry_run,
         "goes_live": plan.goes_live,
+        "not_asked": [str(each) for each in plan.unknown],
     }
 
 
@@ -190,5 +170,7 @@ def _as_row(outcome: Outcome[CleanupPlan], *, applied: bool) -> tuple[str, ...]:
         change = f"{change}: done" if applied else f"would {change}"
     if plan.goes_live:
         change += ", leaves dry run"
+    elif plan.dry_run:
+        change += ", dry run"
     policies = "\n".join(str(policy) for policy in plan.policies)
-    return (*place, change, policies, ", ".join(plan.replaced), "\n".join(map(str, plan.foreign)))
+    return (*place, change, policies, ", ".join(plan.replaced), "\n".join(map(str, plan.others)))

@@ -72,13 +72,20 @@ class Repositories(Protocol):
     def read(self, place: Place) -> Repository | None:
         """The repository, or None when there is none."""
 
-    def create(self, place: Place, policies: Sequence[Policy] = ()) -> bool:
+    def create(
+        self, place: Place, policies: Sequence[Policy] = (), *, dry_run: bool = False
+    ) -> bool:
         """Create it for Docker images; False when another got there first."""
 
     def set_policies(
-        self, place: Place, policies: Sequence[Policy], *, replaced: Sequence[str] = ()
+        self,
+        place: Place,
+        policies: Sequence[Policy],
+        *,
+        replaced: Sequence[str] = (),
+        dry_run: bool = False,
     ) -> None:
-        """Set ``policies`` and make them live; drop the ids ``replaced``; keep all others."""
+        """Set ``policies``, live or as a rehearsal; drop the ids ``replaced``; keep all others."""
 
     def versions(self, place: Place) -> tuple[Version, ...]:
         """Every version in the repository."""
@@ -122,13 +129,17 @@ class GoogleRepositories:
         message = self._message(place)
         return None if message is None else _repository_from(place, message)
 
-    def create(self, place: Place, policies: Sequence[Policy] = ()) -> bool:
+    def create(
+        self, place: Place, policies: Sequence[Policy] = (), *, dry_run: bool = False
+    ) -> bool:
         """Create it for Docker images and wait for it; False when another got there first."""
         from google.api_core.exceptions import AlreadyExists
         from google.cloud import artifactregistry_v1 as ar
 
         wanted = ar.Repository(
-            format_=ar.Repository.Format.DOCKER, cleanup_policies=_messages(policies)
+            format_=ar.Repository.Format.DOCKER,
+            cleanup_policies=_messages(policies),
+            cleanup_policy_dry_run=dry_run,
         )
         with self._errors("artifactregistry.repositories.create", place):
             try:
@@ -144,9 +155,14 @@ class GoogleRepositories:
         return True
 
     def set_policies(
-        self, place: Place, policies: Sequence[Policy], *, replaced: Sequence[str] = ()
+        self,
+        place: Place,
+        policies: Sequence[Policy],
+        *,
+        replaced: Sequence[str] = (),
+        dry_run: bool = False,
     ) -> None:
-        """Set ``policies`` and make them live; drop the ids ``replaced``; keep all others.
+        """Set ``policies``, live or as a rehearsal; drop the ids ``replaced``; keep all others.
 
         The API replaces the whole map, so others' policies go back exactly as they were read.
         """
@@ -159,7 +175,7 @@ class GoogleRepositories:
         wanted = ar.Repository(
             name=place.name,
             cleanup_policies={**kept, **_messages(policies)},
-            cleanup_policy_dry_run=False,
+            cleanup_policy_dry_run=dry_run,
         )
         mask = {"paths": ["cleanup_policies", "cleanup_policy_dry_run"]}
         with self._errors("artifactregistry.repositories.update", place):

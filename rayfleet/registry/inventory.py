@@ -58,7 +58,7 @@ class Inventory:
                 f"{place.repository}/{version.package}",
                 version.digest[:SHORT_DIGEST],
                 ", ".join(version.tags),
-                _age((self.read_at - version.uploaded).total_seconds()),
+                shown_age((self.read_at - version.uploaded).total_seconds()),
             )
             for version in (outcome.value.versions if outcome.value else ())
         ]
@@ -125,7 +125,8 @@ def _row(outcome: Outcome[Holding]) -> tuple[str, ...]:
     return (*place, "\n".join(lines))
 
 
-def _age(seconds: float) -> str:
+def shown_age(seconds: float) -> str:
+    """Seconds as tables show an age, in the largest unit that fits."""
     for unit, suffix in ((86400, "d"), (3600, "h"), (60, "m")):
         if seconds >= unit:
             return f"{int(seconds // unit)}{suffix}"

@@ -15,6 +15,10 @@ from rayfleet.fleet.model import Cleanup
 MAX_POLICIES = 10
 """Policies that one repository may have (Artifact Registry's limit)."""
 
+SHOWN_LENGTH = len("sha256:") + 12
+SHOWN_PREFIXES = 3
+"""What people see of a rule that names digests."""
+
 _UNITS = (("d", timedelta(days=1)), ("h", timedelta(hours=1)), ("m", timedelta(minutes=1)))
 _OUR_DELETE = re.compile(r"delete-older-than-\d+[dhms]")
 _OUR_KEEP = re.compile(r"keep-\d+")
@@ -138,7 +142,7 @@ def _described(rule: Condition | MostRecent | None) -> str:
             if rule.newer_than is not None:
                 parts.append(f"newer than {short_duration(rule.newer_than)}")
             parts.extend(f"tag {prefix}*" for prefix in rule.tag_prefixes)
-            parts.extend(f"version {prefix}*" for prefix in rule.version_name_prefixes)
+            parts.extend(_versions(rule.version_name_prefixes))
             return " ".join([*parts, *_prefixes(rule.package_name_prefixes)])
         case None:
             return "by a rule unknown to this version of rayfleet"
@@ -146,3 +150,9 @@ def _described(rule: Condition | MostRecent | None) -> str:
 
 def _prefixes(prefixes: tuple[str, ...]) -> list[str]:
     return [f"of {prefix}*" for prefix in prefixes]
+
+
+def _versions(prefixes: tuple[str, ...]) -> list[str]:
+    shown = [f"version {prefix[:SHOWN_LENGTH]}*" for prefix in prefixes[:SHOWN_PREFIXES]]
+    more = len(prefixes) - len(shown)
+    return [*shown, f"and {more} more"] if more else shown

@@ -19,6 +19,7 @@ from rayfleet.rollout.restart import Restart, plan_restart, run_restart
 
 if TYPE_CHECKING:
     from rayfleet.image.pipeline import Pipeline
+    from rayfleet.registry.cleanup import CleanupReport
 
 FRESH = "it is not running"
 TO_BE_BUILT = "the image that is built"
@@ -75,10 +76,8 @@ class Release:
         Whether a cluster restarts depends on the digest that the build will have, so each
         one is shown as it would be with another digest.
         """
-        from rayfleet.registry.cleanup import set_cleanup_policies
-
         build = self._pipeline().plan()
-        policies = set_cleanup_policies(self.fleet, console=self.console, regions=(), dry_run=True)
+        policies = self._policies(dry_run=True)
         plan = self._plan_if_changed()
         if as_json:
             self.console.json(
@@ -156,10 +155,24 @@ class Release:
         configs.apply_update(update, self.console)
 
     def _cleanup(self) -> None:
-        from rayfleet.registry.cleanup import set_cleanup_policies
+        report = self._policies(dry_run=False)
+        report.raise_failures(strict=False)
+        for each in report.not_asked():
+            # The restart that follows may be what mends it.
+            self.console.say(f"{each.error}\n  afterwards: invoke registry.cleanup")
 
-        report = set_cleanup_policies(self.fleet, console=self.console, regions=(), dry_run=False)
-        report.raise_failures()
+    def _policies(self, *, dry_run: bool) -> CleanupReport:
+        from rayfleet.registry.cleanup import set_cleanup_policies
+        from rayfleet.rollout.uses.collect import images_in_use
+
+        # A rehearsal that somebody began is not ended by a release.
+        return set_cleanup_policies(
+            self.fleet,
+            console=self.console,
+            uses=images_in_use(self.project, self.fleet),
+            dry_run=dry_run,
+            rehearse=None,
+        )
 
     def _names(self) -> list[str]:
         return [cluster.name for cluster in self._clusters()]

@@ -106,9 +106,17 @@ class Sweeper:
         doomed = [each for each in judge(policies, versions, now=datetime.now(UTC)) if each.delete]
         # An index goes before its children: a registry may refuse the other way round.
         for verdict in sorted(doomed, key=lambda each: not each.version.children):
-            if self._ending.is_set():
+            if self._ending.is_set() or not self._still_says(repository):
                 return
             self._carry_out(repository, verdict)
+
+    def _still_says(self, repository: ar.Repository) -> bool:
+        """Whether the policies are those that were judged: what somebody protects meanwhile must
+        not go. Whoever changed them has woken us."""
+        now = [each for each in self._book.under("projects") if each.name == repository.name]
+        return [(each.cleanup_policies, each.cleanup_policy_dry_run) for each in now] == [
+            (repository.cleanup_policies, repository.cleanup_policy_dry_run)
+        ]
 
     def _carry_out(self, repository: ar.Repository, verdict: Verdict) -> None:
         version = verdict.version

@@ -15,24 +15,62 @@ REGION = "A region of the fleet; repeatable. Default: all of them."
     auto_shortflags=False,
     help={
         "region": REGION,
+        "rehearse": "Let the registries log what the policies would delete, and delete nothing.",
         "dry-run": "Print what would change and change nothing.",
         "json": "Print JSON instead of a table.",
     },
 )
-def cleanup(context: Context, region: list[str], dry_run: bool = False, json: bool = False) -> None:
+def cleanup(
+    context: Context,
+    region: list[str],
+    rehearse: bool = False,
+    dry_run: bool = False,
+    json: bool = False,
+) -> None:
     """Set the cleanup policies in every region.
 
-    Sets what the fleet file says under registries.cleanup, reads it back, creates a missing
-    repository, and keeps policies that are not ours.
+    Sets what the fleet file says under registries.cleanup and rules that keep every image in
+    use: of pins, configs, running nodes, rollouts and their ways back. Reads it back, creates a
+    missing repository, keeps policies that are not ours. Where a cluster cannot be asked what it
+    runs, rules are only added.
     """
     from rayfleet.registry.cleanup import set_cleanup_policies
+    from rayfleet.rollout.uses.collect import images_in_use
 
     session = open_session(context)
+    fleet = session.fleet()
     report = set_cleanup_policies(
-        session.fleet(), console=session.console, regions=region, dry_run=dry_run
+        fleet,
+        console=session.console,
+        uses=images_in_use(session.project, fleet, regions=region),
+        regions=region,
+        dry_run=dry_run,
+        rehearse=rehearse,
     )
     report.show(session.console, as_json=json)
     report.raise_failures()
+
+
+@task(
+    iterable=["region"],
+    auto_shortflags=False,
+    help={"region": REGION, "json": "Print JSON instead of a table."},
+)
+def preview(context: Context, region: list[str], json: bool = False) -> None:
+    """Show which versions registry.cleanup would let go, which stay, and why.
+
+    From what every region really holds and everything that needs an image. Fails if policies in
+    force would delete an image in use, or if a cluster could not be asked what it runs.
+    """
+    from rayfleet.registry.preview import preview_cleanup
+    from rayfleet.rollout.uses.collect import images_in_use
+
+    session = open_session(context)
+    fleet = session.fleet()
+    uses = images_in_use(session.project, fleet, regions=region)
+    found = preview_cleanup(fleet, uses=uses, regions=region)
+    found.show(session.console, as_json=json)
+    found.raise_failures()
 
 
 @task(

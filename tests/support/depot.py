@@ -83,6 +83,7 @@ class Depot:
             console=console or Console(out=io.StringIO(), err=io.StringIO()),
             registries=registries,
             ensure_repositories=lambda *_: None,
+            protect_pin=lambda *_: None,
         )
 
     def open(self) -> Registries:

@@ -66,7 +66,11 @@ class Site:
             project=self.project,
             fleet=self.fleet,
             console=console,
-            **{"ensure_repositories": lambda *_: None, **options},
+            **{
+                "ensure_repositories": lambda *_: None,
+                "protect_pin": lambda *_: None,
+                **options,
+            },
         )
 
     def publish(self, console: Console, **options: Any) -> Published:

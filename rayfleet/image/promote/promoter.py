@@ -28,7 +28,12 @@ from rayfleet.image.references import (
     find_destination,
     find_reference,
 )
-from rayfleet.image.repositories import EnsureRepositories, ensure_repositories
+from rayfleet.image.repositories import (
+    EnsureRepositories,
+    ProtectPin,
+    ensure_repositories,
+    protect_pin,
+)
 from rayfleet.locks import exclusive
 from rayfleet.project import Project
 
@@ -141,6 +146,7 @@ class Promoter:
     console: Console
     registries: Registries
     ensure_repositories: EnsureRepositories = ensure_repositories
+    protect_pin: ProtectPin = protect_pin
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     def plan(self, order: Order) -> Plan:
@@ -185,6 +191,8 @@ class Promoter:
         Raises:
             Declined: the operator did not agree to move a tag.
             Locked: another run publishes or promotes to the same image.
+            ToolFailed: a cleanup policy deletes the image that is to be pinned; neither a tag
+                that moves nor the pin was changed.
             RayfleetError: as :meth:`plan` does; nothing was changed.
         """
         with exclusive(self.project.state, f"publish-{order.family}"):
@@ -196,6 +204,9 @@ class Promoter:
             with self.console.phase("promote") if busy else nullcontext():
                 regions = self._everywhere(plan)
             moved = all(each.error is None for each in regions)
+            if moved and plan.pin is not None:
+                # An image that is promoted or rolled back to may be old enough to go any time.
+                self.protect_pin(self.fleet, order.family, plan.pin, self.console)
             if moved and plan.moving:
                 with self.console.phase(", ".join(plan.moving)):
                     regions = self._move(plan, regions)

@@ -38,7 +38,11 @@ from rayfleet.console import Console
 from rayfleet.image.pipeline import Pipeline
 project, fleet = pickle.load(open(sys.argv[1], "rb"))
 Pipeline(
-    project=project, fleet=fleet, console=Console(), ensure_repositories=lambda *_: None
+    project=project,
+    fleet=fleet,
+    console=Console(),
+    ensure_repositories=lambda *_: None,
+    protect_pin=lambda *_: None,
 ).release()
 """
 PHASES = ("check", "build", "repositories", "publish", "verify")

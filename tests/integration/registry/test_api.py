@@ -18,6 +18,7 @@ from rayfleet.registry.client import Place, artifact_registry_client
 from rayfleet.registry.inventory import read_inventory
 from rayfleet.registry.policy import desired_policies
 from rayfleet.registry.repositories import ensure_repositories
+from rayfleet.registry.uses import Uses
 from tests.support.artifact_registry import (
     PROJECT,
     ApiServer,
@@ -49,7 +50,7 @@ def test_missing_repositories_are_created_once_in_every_region(server: ApiServer
 
 def test_a_killed_server_comes_back_with_its_repositories(server: ApiServer) -> None:
     fleet = fleet_of(REGIONS, api=server.address)
-    set_cleanup_policies(fleet, console=quiet()).raise_failures()
+    set_cleanup_policies(fleet, console=quiet(), uses=Uses()).raise_failures()
     before = artifact_registry_client(fleet).read(place("us-east5"))
     server.end(signal.SIGKILL)
     server.start()
@@ -80,7 +81,7 @@ def test_the_inventory_shows_policies_and_versions(
 ) -> None:
     digest = push(registries["us-east5"], "v1", days_old=3)
     fleet = fleet_of(REGIONS, api=server.address)
-    set_cleanup_policies(fleet, console=quiet(), regions=["us-east5"]).raise_failures()
+    set_cleanup_policies(fleet, console=quiet(), uses=Uses(), regions=["us-east5"]).raise_failures()
     console = quiet()
     inventory = read_inventory(fleet)
     inventory.show(console, as_json=True)
@@ -176,7 +177,7 @@ def test_the_api_refuses_what_google_refuses(server: ApiServer) -> None:
     from google.api_core import exceptions
 
     fleet = fleet_of(REGIONS, api=server.address)
-    set_cleanup_policies(fleet, console=quiet()).raise_failures()
+    set_cleanup_policies(fleet, console=quiet(), uses=Uses()).raise_failures()
     api, raw = artifact_registry_client(fleet), raw_client(server)
     before = api.read(place("us-east5"))
     for what, (expected, call) in refusals().items():

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rayfleet.registry.cleanup import Change, set_cleanup_policies
+from rayfleet.registry.cleanup import set_cleanup_policies
 from rayfleet.registry.client import artifact_registry_client
+from rayfleet.registry.plan import Change
 from rayfleet.registry.policy import Action, Condition, Policy, TagState, desired_policies
 from rayfleet.registry.repositories import ensure_repositories
+from rayfleet.registry.uses import Uses
 from rayfleet.waiting import wait_until
 from tests.support.artifact_registry import (
     ApiServer,
@@ -59,7 +61,7 @@ def until_tagged(registry: LocalRegistry, *tags: str) -> None:
 def test_policies_are_set_read_back_and_not_written_again(server: ApiServer) -> None:
     fleet = fleet_of(REGIONS, api=server.address)
     ensure_repositories(fleet, family(), console=quiet())
-    reports = [set_cleanup_policies(fleet, console=quiet()) for _ in range(2)]
+    reports = [set_cleanup_policies(fleet, console=quiet(), uses=Uses()) for _ in range(2)]
     changes = [[each.value.change for each in r.outcomes if each.value] for r in reports]
     assert changes == [[Change.SET] * 2, [Change.NONE] * 2]
     api = artifact_registry_client(fleet)
@@ -72,11 +74,11 @@ def test_policies_are_set_read_back_and_not_written_again(server: ApiServer) -> 
 
 def test_a_foreign_policy_stays_and_our_older_value_goes(server: ApiServer) -> None:
     fleet = fleet_of(REGIONS, api=server.address, keep=4)
-    set_cleanup_policies(fleet, console=quiet()).raise_failures()
+    set_cleanup_policies(fleet, console=quiet(), uses=Uses()).raise_failures()
     api = artifact_registry_client(fleet)
     api.set_policies(place("us-east5"), [KEEP_RELEASES])
     fleet = fleet_of(REGIONS, api=server.address, keep=5)
-    report = set_cleanup_policies(fleet, console=quiet())
+    report = set_cleanup_policies(fleet, console=quiet(), uses=Uses())
     report.raise_failures()
     found = api.read(place("us-east5"))
     assert found is not None
@@ -95,7 +97,7 @@ def test_what_is_old_and_not_among_the_newest_leaves_the_registry(
     old = [push(registry, f"old{number}", days_old=50 - number) for number in range(3)]
     young = [push(registry, f"young{number}") for number in range(3)]
     fleet = fleet_of(REGIONS, api=server.address, keep=4)
-    set_cleanup_policies(fleet, console=quiet()).raise_failures()
+    set_cleanup_policies(fleet, console=quiet(), uses=Uses()).raise_failures()
     for digest in old[:2]:
         until_gone(registry, digest)
     until_tagged(registry, "old2", "young0", "young1", "young2")
@@ -116,7 +118,7 @@ def test_a_new_tag_does_not_make_an_old_version_young(
     assert [each.digest for each in api.versions(place("us-east5"))] == [old]
     put_manifest(registry, "again", client_of(registry).manifest(IMAGE, old).raw)
     push(registry, "new")
-    set_cleanup_policies(fleet, console=quiet()).raise_failures()
+    set_cleanup_policies(fleet, console=quiet(), uses=Uses()).raise_failures()
     until_gone(registry, old)
     until_tagged(registry, "new")
 
@@ -131,7 +133,7 @@ def test_the_sweep_comes_again_by_itself_and_a_rehearsal_deletes_nothing(
     try:
         registry = registries["us-east5"]
         fleet = fleet_of(REGIONS, api=server.address, keep=1)
-        set_cleanup_policies(fleet, console=quiet()).raise_failures()
+        set_cleanup_policies(fleet, console=quiet(), uses=Uses()).raise_failures()
         raw = raw_client(server)
         repository = ar.Repository(name=place("us-east5").name, cleanup_policy_dry_run=True)
         mask = {"paths": ["cleanup_policy_dry_run"]}
@@ -140,7 +142,7 @@ def test_the_sweep_comes_again_by_itself_and_a_rehearsal_deletes_nothing(
         push(registry, "new")
         wait_until(lambda: f"dry run: {repository.name}" in server.log, what="a sweep", timeout=30)
         assert client_of(registry).manifest_digest(IMAGE, old) == old
-        set_cleanup_policies(fleet, console=quiet()).raise_failures()
+        set_cleanup_policies(fleet, console=quiet(), uses=Uses()).raise_failures()
         until_gone(registry, old)
         second = push(registry, "second", days_old=40)
         until_gone(registry, second)

@@ -1,0 +1,118 @@
+"""A pin is about to move: the images that it will name are protected first.
+
+Rules are only added here, for which no cluster has to be asked; what is no longer needed loses its
+rule at the next ``registry.cleanup``, which asks them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from rayfleet.console import Console
+from rayfleet.errors import RayfleetError
+from rayfleet.fleet.model import Fleet, Pin
+from rayfleet.fleet.pins import read_histories
+from rayfleet.registry.cleanup import apply_plan
+from rayfleet.registry.client import Place, Repositories, artifact_registry_client
+from rayfleet.registry.plan import Change, in_danger, plan_growth, taken
+from rayfleet.registry.policy import Action, Version
+from rayfleet.registry.regions import everywhere, places, raise_failures
+from rayfleet.registry.uses import Kind, Use, Uses
+
+
+def protect_pin(
+    fleet: Fleet,
+    family: str,
+    pin: Pin,
+    *,
+    console: Console,
+    now: datetime | None = None,
+    api: Repositories | None = None,
+) -> None:
+    """Let every region keep what LATEST of ``family`` will name once ``pin`` is written: it, and
+    what it replaces, which a rollback goes back to.
+
+    A repository that deletes nothing needs no rule. Where the rules could not be set, that is
+    said, and it is an error only if the image would go at the next sweep: an operator without
+    the right to set policies may publish.
+
+    Raises:
+        ToolFailed: policies that are in force delete the image, and could not be changed.
+        PartialFailure: this is so in some regions.
+        UsageError: the pin file is broken.
+    """
+    uses = pin_uses(fleet, family, pin)
+    moment = now or datetime.now(UTC)
+    where = places(fleet, families=(fleet.images[family],))
+    try:
+        repositories = api or artifact_registry_client(fleet)
+    except RayfleetError as error:
+        console.say(f"not protected from cleanup policies: {error.what}; {_LATER}")
+        return
+
+    def one(place: Place) -> None:
+        try:
+            _protect(repositories, place, uses, moment)
+        except _Endangered as danger:
+            raise danger.error from danger
+        except RayfleetError as error:
+            console.say(f"{place}: not protected from cleanup policies: {error.what}; {_LATER}")
+
+    raise_failures(
+        everywhere(where, one), what="protecting the image", next_step="invoke registry.preview"
+    )
+
+
+def pin_uses(fleet: Fleet, family: str, pin: Pin | None = None) -> Uses:
+    """What the pins of ``family`` need, in every region: the current and the previous one, and
+    ``pin``, which is about to become current."""
+    history = read_histories(fleet.outputs.pins).get(family)
+    image = fleet.images.get(family)
+    named = {"new": pin}
+    if history is not None:
+        named |= {"current": history.current, "previous": history.previous}
+    return Uses(
+        known=tuple(
+            Use(
+                by=f"the {slot} pin of {family}",
+                kind=Kind.PIN if slot != "previous" else Kind.ROLLOUT,
+                digest=each.digest,
+                tag="" if each.digest else each.tag,
+                repository=image.repository if image else "",
+                package=image.name if image else "",
+            )
+            for slot, each in named.items()
+            if each is not None
+        )
+    )
+
+
+_LATER = "nothing young is deleted; next: invoke registry.cleanup"
+
+
+class _Endangered(Exception):
+    """Policies in force take the image and could not be changed."""
+
+    def __init__(self, error: RayfleetError) -> None:
+        self.error = error
+        super().__init__(str(error))
+
+
+def _protect(repositories: Repositories, place: Place, uses: Uses, now: datetime) -> None:
+    found = repositories.read(place)
+    if found is None or all(policy.action is Action.KEEP for policy in found.policies):
+        return
+    digests, tags = uses.needed(())
+    if plan_growth(place, found, digests, tags).change is Change.NONE:
+        return
+    versions: Sequence[Version] = repositories.versions(place)
+    try:
+        # With the list at hand: the parts of an index need rules as well.
+        plan = plan_growth(place, found, *uses.needed(versions))
+        apply_plan(repositories, plan)
+    except RayfleetError as error:
+        in_force = () if found.policies_dry_run else found.policies
+        if danger := taken(in_force, versions, uses, now=now):
+            raise _Endangered(in_danger(place, danger, next_step=error.next_step)) from error
+        raise
