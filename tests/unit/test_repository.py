@@ -21,7 +21,7 @@ MAX_LINES = 350
 LAYERS = (
     ("__main__",),
     ("tasks",),
-    ("sandbox",),
+    ("sandbox", "emulator"),
     ("release",),
     ("doctor",),
     ("dashboard",),
@@ -159,9 +159,10 @@ def test_imports_point_down_only() -> None:
     assert wrong == []
 
 
-def test_only_its_tasks_import_the_sandbox() -> None:
-    allowed = {PACKAGE / "tasks" / "sandbox.py", *(PACKAGE / "sandbox").rglob("*.py")}
-    users = [path for path in sources("rayfleet") if "sandbox" in own_imports(path)]
+@pytest.mark.parametrize("package", ["sandbox", "emulator"])
+def test_only_its_tasks_import(package: str) -> None:
+    allowed = {PACKAGE / "tasks" / f"{package}.py", *(PACKAGE / package).rglob("*.py")}
+    users = [path for path in sources("rayfleet") if package in own_imports(path)]
     assert set(users) - allowed - {PACKAGE / "tasks" / "__init__.py"} == set()
 
 

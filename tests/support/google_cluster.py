@@ -1,0 +1,99 @@
+"""A cluster on the emulated Google Cloud, as Ray's launcher and autoscaler would make it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rayfleet.cluster.config import LaunchConfig
+from rayfleet.cluster.nodes import Nodes
+from tests.support.google import Google
+
+CONFIGS = sorted((Path(__file__).parents[2] / "infra" / "clusters").glob("*.yaml"))
+IMAGE = "us-central2-docker.pkg.dev/hai-gcp-models/marin/marin_cluster:4554f82"
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """A generated config."""
+    content: dict[str, Any] = yaml.safe_load(path.read_text())
+    return content
+
+
+def bootstrapped(google: Google, content: Mapping[str, Any]) -> dict[str, Any]:
+    """What ``ray up`` makes of a config before it asks for a machine; ``type: gcp`` as it is."""
+    from ray.autoscaler._private.commands import _bootstrap_config
+
+    from rayfleet.emulator.provider import pointed_at
+
+    with pointed_at(google.url):
+        resolved: dict[str, Any] = _bootstrap_config(deepcopy(dict(content)), no_config_cache=True)
+    return resolved
+
+
+@dataclass(kw_only=True)
+class GoogleCluster:
+    """A cluster of one of the production configs; ``content`` is what bootstrap made of it."""
+
+    google: Google
+    content: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The cluster's identity."""
+        return str(self.content["cluster_name"])
+
+    @property
+    def nodes(self) -> Nodes:
+        """As rayfleet sees it: a new look, nothing kept from an earlier one."""
+        config = LaunchConfig(
+            path=Path("no-such-file.yaml"),
+            identity=self.name,
+            provider=self.google.provider(self.content["provider"], poll_interval=0),
+            image=IMAGE,
+            min_workers={},
+            hash="",
+        )
+        return Nodes(config)
+
+    @cached_property
+    def provider(self) -> Any:
+        """Ray's provider, as the launcher and the autoscaler have it."""
+        from ray.autoscaler._private.providers import _get_node_provider
+
+        section = self.google.provider(self.content["provider"], poll_interval=0)
+        return _get_node_provider(section, self.name, use_cache=False)
+
+    def node_config(self, node_type: str) -> dict[str, Any]:
+        """What Ray asks the cloud for: a head has what bootstrap found out as well."""
+        wanted = deepcopy(self.content["available_node_types"][node_type]["node_config"])
+        if node_type == self.content["head_node_type"]:
+            return {**deepcopy(dict(self.content["head_node"])), **wanted}
+        return dict(wanted)
+
+    def add(self, node_type: str, count: int = 1) -> tuple[str, ...]:
+        """Let Ray make nodes of this type; returns their ids."""
+        head = node_type == self.content["head_node_type"]
+        kind = "head" if head else "worker"
+        tags = {
+            "ray-node-name": f"ray-{self.name}-{kind}",
+            "ray-node-type": kind,
+            "ray-node-status": "uninitialized",
+            "ray-launch-config": "0123456789abcdef0123456789abcdef01234567",
+            "ray-user-node-type": node_type,
+        }
+        before = set(self.provider.non_terminated_nodes({}))
+        self.provider.create_node(self.node_config(node_type), tags, count)
+        after: list[str] = self.provider.non_terminated_nodes({})
+        return tuple(node for node in after if node not in before)
+
+
+def google_cluster(google: Google, config: str = "us-central2") -> GoogleCluster:
+    """The cluster of one production config, bootstrapped, with no nodes yet."""
+    path = next(path for path in CONFIGS if path.stem == config)
+    return GoogleCluster(google=google, content=bootstrapped(google, read_config(path)))
