@@ -19,14 +19,15 @@ ROLES: Mapping[str, tuple[str, ...]] = {
     "autoscaler": _AUTOSCALER,
     "monitor": _AUTOSCALER,
     "gcs_server": ("gcs_server.log", "gcs_server.out", "gcs_server.err"),
-    "dashboard": ("dashboard.log", "dashboard.out", "dashboard.err", "dashboard_*Head.*"),
+    "dashboard": ("dashboard.log", "dashboard.out", "dashboard.err"),
     "raylet": ("raylet.log", "raylet.out", "raylet.err"),
 }
 """The files of each of Ray's programs, in its folder of logs."""
 
 # What Ray calls a driver, beside the id that its submission has.
 _DRIVER = re.compile(r"[0-9a-f]{8}")
-_GLOB = frozenset("*?[./")
+_WILDCARDS = frozenset("*?[")
+_GLOB = _WILDCARDS | frozenset("./")
 _JOB_ID = re.compile(r"[\w.*?\[\]-]+", re.ASCII)
 
 
@@ -65,7 +66,7 @@ def read_logs(words: Sequence[str]) -> Selection:
     return Selection(
         patterns=tuple(patterns.values()),
         nodes="all" if any(word.startswith(JOB) for word in chosen) else HEAD,
-        several=len(chosen) > 1 or chosen[0] not in ROLES,
+        several=len(patterns) > 1 or bool(_WILDCARDS.intersection(*patterns)),
     )
 
 

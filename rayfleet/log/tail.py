@@ -19,7 +19,7 @@ from rayfleet.log.output.highlight import Highlight
 from rayfleet.log.output.jsonl import JsonlSink
 from rayfleet.log.output.pipe import abandon
 from rayfleet.log.output.raw import RawSink
-from rayfleet.log.output.style import style_of
+from rayfleet.log.output.style import colours_of, style_of
 from rayfleet.log.output.template import TemplateSink
 from rayfleet.log.output.text import TextSink
 from rayfleet.project import Project
@@ -54,7 +54,7 @@ def tail_clusters(
             raise UsageError(
                 f"there are no {options.nodes} to follow", next_step="invoke tail-logs --nodes head"
             )
-        sink = _output(options, targets, out)
+        sink = _output(options, targets, out, fleet)
         if options.window is not None:
             sink = Merge(sink, window=options.window, targets=targets, say=console.say)
         match = Match(sink, fail_on=options.fail_on, until=options.until_match)
@@ -74,7 +74,7 @@ def tail_clusters(
         match.check()
 
 
-def _output(options: Options, targets: Sequence[Target], out: BinaryIO) -> Sink:
+def _output(options: Options, targets: Sequence[Target], out: BinaryIO, fleet: Fleet) -> Sink:
     if options.output == "raw":
         return RawSink(out)
     if options.output == "jsonl":
@@ -83,6 +83,8 @@ def _output(options: Options, targets: Sequence[Target], out: BinaryIO) -> Sink:
     highlight = Highlight(options.highlight) if options.highlight and style.colour else None
     if options.template is not None:
         return TemplateSink(out, options.template, style, highlight=highlight)
+    # Those of all clusters, so that one has its colour whichever are followed.
+    colours = colours_of([*fleet.clusters])
     names = {(target.cluster, target.node): target.name for target in targets}
     several = options.selection.several
-    return TextSink(out, names, style, files=several, highlight=highlight)
+    return TextSink(out, names, style, colours=colours, files=several, highlight=highlight)

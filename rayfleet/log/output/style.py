@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -41,6 +41,15 @@ def style_of(stream: BinaryIO, environ: Mapping[str, str], *, colour: str = "aut
     return Style(colour=coloured, harmless=terminal or coloured)
 
 
-def colour_of(name: str) -> bytes:
-    """The colour of ``name``: by a hash, so that it keeps it whatever else is shown."""
-    return PALETTE[zlib.crc32(name.encode()) % len(PALETTE)]
+def colours_of(names: Sequence[str]) -> dict[str, bytes]:
+    """A colour for each of ``names``, all of them different while there are enough.
+
+    By a hash, so that with the same names each keeps its colour, and mostly with others too.
+    """
+    colours: dict[str, bytes] = {}
+    for name in names:
+        first = zlib.crc32(name.encode()) % len(PALETTE)
+        turned = PALETTE[first:] + PALETTE[:first]
+        taken = set(colours.values())
+        colours[name] = next((colour for colour in turned if colour not in taken), turned[0])
+    return colours

@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 from rayfleet.log.output.harmless import harmless
 from rayfleet.log.output.sink import Batch, Direct
-from rayfleet.log.output.style import RESET, Style, colour_of
+from rayfleet.log.output.style import RESET, Style
 
 WIDEST_FILE = 32
 _LONG_ID = re.compile(r"([0-9a-f]{8})[0-9a-f]{8,}")
@@ -17,7 +17,8 @@ _LONG_ID = re.compile(r"([0-9a-f]{8})[0-9a-f]{8,}")
 class TextSink(Direct):
     """Writes ``cluster | line``, or ``cluster file | line`` when ``files`` are to be told apart.
 
-    ``names`` says what the node (cluster, id) is called. The usual line is never looked at.
+    ``names`` says what the node (cluster, id) is called, ``colours`` which colour a cluster has.
+    The usual line is never looked at.
     """
 
     def __init__(
@@ -26,12 +27,14 @@ class TextSink(Direct):
         names: Mapping[tuple[str, str], str],
         style: Style,
         *,
+        colours: Mapping[str, bytes] | None = None,
         files: bool = False,
         highlight: Callable[[bytes], bytes] | None = None,
     ) -> None:
         super().__init__(out)
         self._names = names
         self._style = style
+        self._colours = (colours or {}) if style.colour else {}
         self._files = files
         self._highlight = highlight
         self._name_width = max(map(len, names.values()), default=0)
@@ -58,8 +61,9 @@ class TextSink(Direct):
                 self._prefixes.clear()
             words += f" {file:<{self._file_width}}"
         bar = harmless(words.replace("\n", "?").encode(errors="replace")) + b" |"
-        if self._style.colour:
-            bar = colour_of(batch.cluster) + bar + RESET
+        colour = self._colours.get(batch.cluster)
+        if colour:
+            bar = colour + bar + RESET
         prefix = self._prefixes[batch.source] = bar + b" "
         return prefix
 

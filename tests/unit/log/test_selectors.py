@@ -16,14 +16,13 @@ def test_without_a_word_the_autoscalers_files_of_the_heads_are_followed() -> Non
     assert globs() == ["monitor.log", "monitor.out", "monitor.err"]
     selection = read_logs([])
     assert selection.nodes == "head"
-    assert not selection.several
     assert {pattern.role for pattern in selection.patterns} == {"autoscaler"}
 
 
 def test_every_program_of_ray_has_its_files() -> None:
     assert globs("gcs_server") == ["gcs_server.log", "gcs_server.out", "gcs_server.err"]
     assert globs("raylet") == ["raylet.log", "raylet.out", "raylet.err"]
-    assert globs("dashboard")[0] == "dashboard.log"
+    assert globs("dashboard") == ["dashboard.log", "dashboard.out", "dashboard.err"]
     assert globs("monitor") == globs("autoscaler")
 
 
@@ -32,7 +31,21 @@ def test_words_are_followed_together_once_each_and_files_told_apart() -> None:
         *globs("raylet"),
         *globs("monitor"),
     ]
-    assert read_logs(["raylet", "monitor"]).several
+
+
+@pytest.mark.parametrize(
+    ("words", "several"),
+    [
+        ([], True),
+        (["raylet", "monitor.log"], True),
+        (["monitor.*"], True),
+        (["monitor.log"], False),
+        (["job:raysubmit_1"], False),
+        (["job:*"], True),
+    ],
+)
+def test_files_are_told_apart_when_there_may_be_several(words: list[str], several: bool) -> None:
+    assert read_logs(words).several is several
 
 
 def test_a_job_is_looked_for_on_all_nodes() -> None:

@@ -10,7 +10,7 @@ from rayfleet.errors import UsageError
 from rayfleet.log.output.harmless import harmless
 from rayfleet.log.output.highlight import Highlight
 from rayfleet.log.output.raw import RawSink
-from rayfleet.log.output.style import Style, style_of
+from rayfleet.log.output.style import Style, colours_of, style_of
 from rayfleet.log.output.text import TextSink
 from rayfleet.log.patterns import expressions
 from tests.support.batches import batch
@@ -80,13 +80,18 @@ def test_raw_output_is_the_bytes_of_the_log_everywhere() -> None:
     assert out.getvalue() == NASTY
 
 
-def test_a_cluster_keeps_its_colour_whatever_else_is_shown() -> None:
+def test_each_cluster_of_a_fleet_has_a_colour_of_its_own_always_the_same() -> None:
+    names = [f"cluster-{number}" for number in range(30)]
+    first = colours_of(names[:11])
+    assert len(set(first.values())) == 11
+    assert colours_of(names[:11]) == first
+    assert set(colours_of(names)) == set(names)
+
+
+def test_a_prefix_is_coloured_and_the_line_is_not() -> None:
     out = io.BytesIO()
-    names = {(name, "head"): name for name in ("eu", "another", "yet-another")}
-    TextSink(out, names, COLOURED).write(batch(b"a\n"))
-    colour = written(COLOURED, b"a\n")[:5]
-    assert colour.startswith(b"\x1b[")
-    assert out.getvalue().startswith(colour)
+    TextSink(out, NAMES, COLOURED, colours={"eu": b"\x1b[31m"}).write(batch(b"a\n"))
+    assert out.getvalue() == b"\x1b[31meu       |\x1b[0m a\n"
 
 
 @pytest.mark.parametrize(
