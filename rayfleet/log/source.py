@@ -235,7 +235,7 @@ class Source:
             cursors = [cursor.request() for cursor in self._cursors.known()]
             self._cursors.connected()
             position = {
-                "first": not self._caught_up,
+                "first": not self._reached,
                 "session": self._session,
                 "cursors": cursors,
             }

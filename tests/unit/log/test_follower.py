@@ -275,13 +275,13 @@ def test_a_lost_connection_goes_on_at_the_cursors() -> None:
     ]
 
 
-def test_what_was_not_caught_up_with_is_asked_for_again_as_at_first() -> None:
-    node = Node([[hello() + opened(10) + data(b"1\n", 12), LOST]])
-    play = Play({"a": node})
-    play.sink.when_idle = enough_when(lambda: len(node.asked) == 2)
+def test_what_was_lost_before_all_files_were_told_of_is_asked_for_again_as_at_first() -> None:
+    node = Node([dead(), [hello() + opened(10), LOST], [hello() + opened(10) + BEAT, LOST]])
+    play = Play({"a": node, "b": Node([])})
+    play.sink.when_idle = enough_when(lambda: len(node.asked) == 3)
     play.run(FOLLOW)
-    assert node.asked[1]["first"] is True
-    assert [each["offset"] for each in node.asked[1]["cursors"]] == [12]
+    assert [asked["first"] for asked in node.asked] == [True, True, False]
+    assert [each["offset"] for each in node.asked[1]["cursors"]] == [10]
 
 
 def test_the_session_that_is_read_is_that_of_the_last_file() -> None:
