@@ -69,8 +69,21 @@ class Nodes:
         return tuple(dict.fromkeys((*self.everything(), *ending)))
 
     def address(self, node: str) -> str:
-        """The node's address for the operator."""
-        return str(self._ask("ask for an address", lambda: self._provider.external_ip(node)))
+        """The node's address for the operator: inside of its network where the config says so.
+
+        Raises:
+            Unreachable: it has none there, or the cloud does not answer.
+        """
+        inside = bool(self.config.provider.get("use_internal_ips"))
+        ask = self._provider.internal_ip if inside else self._provider.external_ip
+        address = self._ask("ask for an address", lambda: ask(node))
+        if not address:
+            raise Unreachable(
+                f"{self.config.identity}: {node} has no {'in' if inside else 'ex'}ternal address",
+                why="it is still being made, or is behind a firewall of Google Cloud",
+                next_step="in the latter case set use_internal_ips in the template's provider",
+            )
+        return str(address)
 
     def host_key(self, node: str) -> str:
         """The node's public host key from its own record; empty where the cloud keeps none."""

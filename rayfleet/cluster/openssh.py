@@ -98,6 +98,8 @@ def configuration(address: HeadAddress, *, ask: bool) -> str:
         # Not in ssh's own home but in ours, as Fabric does.
         f"  Include {_quoted(Path.home() / '.ssh' / 'config')}",
         f"  Include {_quoted(MACHINE_WIDE)}",
+        # For jump hosts that nobody has said anything of.
+        f"  UserKnownHostsFile {_quoted(Path.home() / '.ssh' / 'known_hosts')}",
     ]
     return "".join(f"{line}\n" for line in lines)
 
@@ -105,9 +107,9 @@ def configuration(address: HeadAddress, *, ask: bool) -> str:
 def _host_keys(address: HeadAddress) -> list[str]:
     """The first place that knows the node is the only one that is asked, as for our own."""
     users = Path.home() / ".ssh" / "known_hosts"
-    if not lookup(address.known_hosts, address.alias) and not lookup(users, address.alias):
-        return [f"UserKnownHostsFile {_quoted(users)}"]
-    known = address.known_hosts if lookup(address.known_hosts, address.alias) else users
+    known = next((p for p in (address.known_hosts, users) if lookup(p, address.alias)), None)
+    if known is None:
+        return []  # by its own name, where the operator knows it
     return [
         f"HostKeyAlias {address.alias}",
         f"UserKnownHostsFile {_quoted(known)}",
