@@ -24,7 +24,7 @@ STATUS_SECONDS = 5.0
 # sshd does not end a command whose connection went away. So the command runs in a session of
 # its own beside a watcher of stdin, which ends exactly when the channel or the connection does.
 _WATCH = (
-    "{ cat <&3; kill -s TERM -- -$pid; } >/dev/null 2>&1 & watcher=$!; "
+    "{ while read -r _; do :; done <&3; kill -s TERM -- -$pid; } >/dev/null 2>&1 & watcher=$!; "
     'exec 3<&-; wait "$pid"; code=$?; kill "$watcher" 2>/dev/null; exit "$code"'
 )
 WATCHED = 'exec 3<&0; setsid sh -c "$1" </dev/null 3<&- & pid=$!; ' + _WATCH
