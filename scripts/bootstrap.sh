@@ -4,7 +4,8 @@
 # after anything went wrong, a kill included, run it again.
 #
 #   scripts/bootstrap.sh            what the tasks need
-#   scripts/bootstrap.sh --tests    and what the tests need (sshd, docker-registry, podman, ...)
+#   scripts/bootstrap.sh --tests    and what the tests need (sshd, docker-registry, podman, ...);
+#                                   Chromium too, where that takes no more than asking Debian
 #
 # PYTHON names the interpreter to use (3.11 or later). pip's configuration (index, extra index,
 # certificate, trusted hosts) and the proxy variables are honoured.
@@ -33,6 +34,7 @@ main() {
     if $tests; then
         need_programs sshd:openssh-server docker-registry:docker-registry \
             podman:podman runc:runc skopeo:skopeo
+        want_browser
     fi
 }
 
@@ -182,6 +184,13 @@ need_programs() {
     if [ ${#packages[@]} -gt 0 ]; then
         apt_install "${packages[@]}"
     fi
+}
+
+# One test needs a browser; without one it is skipped and says why.
+want_browser() {
+    command -v chromium google-chrome >/dev/null && return
+    grep -qx 'ID=debian' /etc/os-release 2>/dev/null && [ "$(id -u)" -eq 0 ] || return 0
+    (apt_install chromium) || say "no Chromium: the test of the dashboard's page will be skipped"
 }
 
 apt_install() {

@@ -20,7 +20,7 @@ from typing import Any
 
 from rayfleet.waiting import wait_until
 
-NAMES = ("chromium", "chromium-browser", "google-chrome")
+NAMES = ("chromium", "google-chrome")
 REPLY_SECONDS = 60.0
 STOP_SECONDS = 20.0
 FLAGS = (
@@ -45,8 +45,9 @@ SHELL = 'from=$1 to=$2; shift 2; exec "$@" 3<"/dev/fd/$from" 4>"/dev/fd/$to"'
 
 
 def program() -> str | None:
-    """The browser of this machine, if there is one."""
-    return next((found for name in NAMES if (found := shutil.which(name))), None)
+    """The browser of this machine, if there is one; one in a snap sees no pipe and no /tmp."""
+    found = filter(None, map(shutil.which, NAMES))
+    return next((path for path in found if Path(path).resolve().name != "snap"), None)
 
 
 @dataclass
@@ -94,9 +95,10 @@ class Chromium:
         self._process.wait(timeout=STOP_SECONDS)
         self._process = None
 
-    def tab(self) -> Tab:
-        """A new tab; it shares the cookies of the others."""
-        target = self.send("Target.createTarget", {"url": "about:blank"})["targetId"]
+    def tab(self, context: str = "") -> Tab:
+        """A new tab; it shares the cookies of the others of its browser context."""
+        where = {"browserContextId": context} if context else {}
+        target = self.send("Target.createTarget", {"url": "about:blank", **where})["targetId"]
         attached = self.send("Target.attachToTarget", {"targetId": target, "flatten": True})
         tab = Tab(browser=self, session=attached["sessionId"])
         self._tabs[tab.session] = tab

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -190,15 +191,15 @@ class Entered:
     _head: Head | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def place(self) -> Place:
-        """The place."""
+    def place(self, minimum: Mapping[str, int] = MappingProxyType({"base": 1})) -> Place:
+        """The place, which shall have ``minimum`` workers."""
         return Place(
             cluster=self.name,
             region=self.name,
             zone=f"{self.name}-b",
             connect=self._connect,
             token=lambda: self.token or None,
-            minimum=lambda: {"base": 1},
+            minimum=lambda: minimum,
             port=self.port,
         )
 
