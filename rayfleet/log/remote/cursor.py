@@ -81,12 +81,14 @@ class Track:
         self.head, self.head_bytes, self.head_checksum = head, len(head), crc32(head)
 
     def confirmed(self, fd: int) -> bool:
-        """True when the bytes before the offset are those that were read."""
+        """True when the bytes before the offset, and the first ones, are those that were read."""
         before = os.pread(fd, self.mark, self.offset - self.mark)
         if len(before) != self.mark or crc32(before) != self.checksum:
             return False
-        if self.head is None:
-            self.remember(os.pread(fd, self.head_bytes, 0))
+        head = os.pread(fd, self.head_bytes, 0)
+        if crc32(head) != self.head_checksum:
+            return False
+        self.head = head
         return True
 
     def copied_to(self, fd: int, size: int, *, live: bool) -> int:

@@ -7,6 +7,9 @@ mark. What is unknown is a new file, or a copy (copytruncate) of one that was re
 Sent to the nodes: Python 3.8, the standard library only.
 """
 
+# pathlib takes longer to import than the program to start.
+# ruff: noqa: PTH116, PTH122
+
 from __future__ import annotations
 
 import errno
@@ -99,6 +102,21 @@ class Lineage:
             return -1
         track.fd = fd
         return fd
+
+    def may_have_missed(self, track: Track) -> bool:
+        """True when a file stands beside a track that has to be looked at before it is read.
+
+        As long as nothing was read of a file, nothing tells that it was copied and truncated.
+        """
+        stem, suffix = os.path.splitext(track.path)
+        for path in (f"{track.path}.1", f"{stem}.1{suffix}"):
+            try:
+                info = os.stat(path)
+            except OSError:
+                continue
+            if info.st_size and (info.st_dev, info.st_ino) not in self._tracks:
+                return True
+        return False
 
     def finish(self, track: Track) -> None:
         """Nothing more is expected of a track."""

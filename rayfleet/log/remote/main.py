@@ -91,34 +91,56 @@ class Node:
 
     def run(self) -> None:
         """Follow until nobody reads us, or, when not following, until all is read."""
-        self._sessions.look(time.monotonic())
-        self._frames.send(
-            "hello",
-            utc_offset=self._request.utc_offset,
-            session=self._sessions.latest,
-            host=os.uname().nodename,
-        )
-        self._sessions.open_next(time.monotonic())
-        self._look(time.monotonic())
-        if self._has_nothing():
+        if not self.begin(time.monotonic()):
             return
         caught_up = False
         while True:
             now = time.monotonic()
-            if now >= self._look_at:
-                self._look(now)
-            if self._pump(now) or self._next_session(now):
+            if self.turn(now):
                 continue
             if not caught_up:
                 caught_up = True
                 self._frames.send("caught-up")
-            if self._is_over():
+            if self._is_over(now):
                 self._frames.send("end")
                 return
             happened = self._watch.wait(self._pause(now))
             if happened is None:
                 return
             self._woken(happened)
+
+    def begin(self, now: float) -> bool:
+        """Greet, and tell of the files that are there; False when there is nothing to do."""
+        self._sessions.look(now)
+        self._frames.send(
+            "hello",
+            utc_offset=self._request.utc_offset,
+            session=self._sessions.latest,
+            host=os.uname().nodename,
+        )
+        self._sessions.open_next(now)
+        self._look(now)
+        return not self._has_nothing()
+
+    def turn(self, now: float) -> bool:
+        """Look for files when it is time, and read a piece of each; True when there is more.
+
+        ``now`` is in seconds of one clock, whichever.
+        """
+        if now >= self._look_at:
+            self._look(now)
+        if self._pump(now):
+            return True
+        if self._sessions.open_next(now):
+            self._look(now)
+            return True
+        return False
+
+    def close(self) -> None:
+        """Close all files."""
+        for lineage in self._lineages.values():
+            for track in lineage.queue:
+                track.close()
 
     def _has_nothing(self) -> bool:
         """Tell when there is nothing to read, and whether that is the end of it."""
@@ -147,16 +169,16 @@ class Node:
             else:
                 track.pending = True
 
-    def _is_over(self) -> bool:
+    def _is_over(self, now: float) -> bool:
         if self._ending:
             return True
         until = self._request.until
-        if until is not None and time.time() > until + UNTIL_GRACE_SECONDS:
-            # Once more, for what was written meanwhile and for last lines without an end.
-            self._ending = True
-            self._look(time.monotonic())
-            return not self._pump(time.monotonic())
-        return False
+        if until is None or time.time() < until + UNTIL_GRACE_SECONDS:
+            return False
+        # Once more, for what was written meanwhile and for last lines without an end.
+        self._ending = True
+        self._look(now)
+        return not self._pump(now)
 
     # Looking for files
 
@@ -244,12 +266,6 @@ class Node:
             del self._folders[folder]
             self._watch.forget(self._watching.pop(folder[1], -1))
 
-    def _next_session(self, now: float) -> bool:
-        if not self._sessions.open_next(now):
-            return False
-        self._look(now)
-        return True
-
     def _say(self, text: str) -> None:
         if text not in self._said:
             self._said.add(text)
@@ -260,7 +276,7 @@ class Node:
     def _pump(self, now: float) -> bool:
         """Read a piece of each log that has something; True when there may be more."""
         busy = False
-        for lineage in self._lineages.values():
+        for lineage in list(self._lineages.values()):
             for track in lineage.queue:
                 if track.hold and now >= track.hold:
                     track.pending = True
@@ -277,7 +293,8 @@ class Node:
             return False
         if track.watch < 0 and not track.final:
             track.watch = self._watch.file(fd)
-            self._watched[track.watch] = track
+            if track.watch >= 0:
+                self._watched[track.watch] = track
         final = track.final or self._ending
         try:
             piece = read(track, fd, self._request.chunk_bytes, final=final, now=now)
@@ -292,6 +309,10 @@ class Node:
                 self._finish(lineage, track)
                 return True
             return False
+        if not track.offset and lineage.may_have_missed(track):
+            self._look(now)
+            if lineage.queue[:1] != [track]:
+                return True
         if track.done:
             track.done = False
             self._frames.file(track)
@@ -326,7 +347,7 @@ def main(line: bytes, output: int) -> int:
             return 2
         Node(request, frames, Watch(output)).run()
     except BrokenPipeError:
-        return 0
+        return 0  # as when it is seen while waiting
     return 0
 
 
