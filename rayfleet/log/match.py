@@ -16,17 +16,16 @@ if TYPE_CHECKING:
 class Match:
     """Hands on batches until a record matches ``fail_on`` or ``until``; that record is the last.
 
-    Both are regular expressions, looked for in whole records; empty ones never match. Raises
-    re.error.
+    Both are regular expressions, looked for in whole records. Raises re.error.
     """
 
-    def __init__(self, inner: Sink, *, fail_on: str, until: str) -> None:
+    def __init__(self, inner: Sink, *, fail_on: str | None, until: str | None) -> None:
         self.seen = False
         self._inner = inner
         self._unwanted = fail_on
-        self._fail_on = Pattern(fail_on) if fail_on else None
+        self._fail_on = None if fail_on is None else Pattern(fail_on)
         self._until_text = until
-        self._until = Pattern(until) if until else None
+        self._until = None if until is None else Pattern(until)
         self._patterns = [pattern for pattern in (self._fail_on, self._until) if pattern]
 
     def write(self, batch: Batch) -> None:
@@ -83,7 +82,7 @@ class Match:
         node = "" if batch.node == "head" else f" (node {batch.node})"
         return UnwantedLine(
             f"a line of {batch.cluster}{node} matches --fail-on {self._unwanted!r}",
-            why=f"it is in {batch.file}, and the last one above",
+            why=f"it is in {batch.file}, above",
             next_step=f"invoke tail-logs --cluster {batch.cluster} --tail 100",
         )
 

@@ -44,7 +44,7 @@ def parse_seconds(text: str, flag: str, *, longest: float) -> float:
     found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)(ms|s|m)", text) if text.isascii() else None
     seconds = float(found[1]) * {"ms": 0.001, "s": 1.0, "m": 60.0}[found[2]] if found else 0.0
     if not 0 < seconds <= longest:
-        raise UsageError(f"{flag} {text}: not a duration such as 2s or 500ms, up to {longest:g} s")
+        raise UsageError(f"{flag} {text!r} is no duration such as 2s or 500ms, up to {longest:g} s")
     return seconds
 
 

@@ -30,24 +30,24 @@ CHUNK_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flags:
-    """The words of a command line; an empty one was not given."""
+    """The words of a command line; None was not given."""
 
     log: Sequence[str] = ()
-    nodes: str = ""
-    tail: str = ""
-    since: str = ""
-    until: str = ""
+    nodes: str | None = None
+    tail: str | None = None
+    since: str | None = None
+    until: str | None = None
     follow: bool = True
     include: Sequence[str] = ()
     exclude: Sequence[str] = ()
     highlight: Sequence[str] = ()
-    level: str = ""
-    merge: str | bool = ""
-    output: str = ""
-    template: str = ""
-    color: str = ""
-    fail_on: str = ""
-    until_match: str = ""
+    level: str | None = None
+    merge: str | bool | None = None
+    output: str | None = None
+    template: str | None = None
+    color: str | None = None
+    fail_on: str | None = None
+    until_match: str | None = None
     drop: bool = False
 
 
@@ -70,8 +70,8 @@ class Options:
     output: str
     template: Template | None
     color: str
-    fail_on: str
-    until_match: str
+    fail_on: str | None
+    until_match: str | None
     drop: bool
 
     def request(self) -> Mapping[str, Any]:
@@ -104,20 +104,20 @@ def read_options(flags: Flags, *, now: float | None = None) -> Options:
     """
     now = time.time() if now is None else now
     selection = read_logs(flags.log)
-    since = parse_moment(flags.since, "--since", now=now) if flags.since else None
-    until = parse_moment(flags.until, "--until", now=now) if flags.until else None
+    since = parse_moment(flags.since, "--since", now=now) if flags.since is not None else None
+    until = parse_moment(flags.until, "--until", now=now) if flags.until is not None else None
     _check_range(flags, since, until, now)
     _check_output(flags)
     for flag, texts in (
         ("--include", flags.include),
         ("--exclude", flags.exclude),
-        ("--fail-on", [flags.fail_on] if flags.fail_on else []),
-        ("--until-match", [flags.until_match] if flags.until_match else []),
+        ("--fail-on", [flags.fail_on]),
+        ("--until-match", [flags.until_match]),
     ):
-        expressions(texts, flag)
+        expressions([text for text in texts if text is not None], flag)
     return Options(
         selection=selection,
-        nodes=_one_of(flags.nodes, "--nodes", NODES) if flags.nodes else selection.nodes,
+        nodes=_one_of(flags.nodes, "--nodes", NODES, selection.nodes),
         tail=_tail(flags.tail, everything=since is not None),
         since=since,
         until=until,
@@ -127,33 +127,35 @@ def read_options(flags: Flags, *, now: float | None = None) -> Options:
         highlight=expressions(flags.highlight, "--highlight"),
         level=_level(flags.level),
         window=_window(flags.merge),
-        output=_one_of(flags.output, "--output", OUTPUTS) if flags.output else OUTPUTS[0],
-        template=template_of(flags.template) if flags.template else None,
-        color=_one_of(flags.color, "--color", COLOURS) if flags.color else COLOURS[0],
+        output=_one_of(flags.output, "--output", OUTPUTS, OUTPUTS[0]),
+        template=None if flags.template is None else template_of(flags.template),
+        color=_one_of(flags.color, "--color", COLOURS, COLOURS[0]),
         fail_on=flags.fail_on,
         until_match=flags.until_match,
         drop=flags.drop,
     )
 
 
-def _one_of(text: str, flag: str, known: Sequence[str]) -> str:
+def _one_of(text: str | None, flag: str, known: Sequence[str], default: str) -> str:
+    if text is None:
+        return default
     if text not in known:
         raise UsageError(f"{flag} {text!r} is not one of {', '.join(known)}")
     return text
 
 
-def _level(text: str) -> str | None:
-    if not text:
+def _level(text: str | None) -> str | None:
+    if text is None:
         return None
     name = text.upper()
     # A letter is a level only in the logs of Ray's C++ servers.
-    if len(name) == 1 or not name.isascii() or name.encode() not in LEVELS:
+    if len(name) < 2 or not name.isascii() or name.encode() not in LEVELS:
         raise UsageError(f"--level {text!r} is not one of {', '.join(LEVEL_NAMES)}")
     return name
 
 
-def _tail(text: str, *, everything: bool) -> int:
-    if not text:
+def _tail(text: str | None, *, everything: bool) -> int:
+    if text is None:
         return EVERYTHING if everything else DEFAULT_TAIL
     if text == str(EVERYTHING):
         return EVERYTHING
@@ -162,10 +164,10 @@ def _tail(text: str, *, everything: bool) -> int:
     return int(text)
 
 
-def _window(given: str | bool) -> float | None:
-    if given is True:
-        return DEFAULT_WINDOW
-    return parse_seconds(given, "--merge", longest=LONGEST_WINDOW) if given else None
+def _window(given: str | bool | None) -> float | None:
+    if isinstance(given, bool):
+        return DEFAULT_WINDOW if given else None
+    return None if given is None else parse_seconds(given, "--merge", longest=LONGEST_WINDOW)
 
 
 def _check_range(flags: Flags, since: float | None, until: float | None, now: float) -> None:
@@ -177,7 +179,7 @@ def _check_range(flags: Flags, since: float | None, until: float | None, now: fl
 
 def _check_output(flags: Flags) -> None:
     plain = flags.output if flags.output in OUTPUTS[1:] else ""
-    if plain and flags.template:
+    if plain and flags.template is not None:
         raise UsageError(f"--template makes text; --output {plain} does not")
     if plain and flags.highlight:
         raise UsageError(f"--highlight is for text; --output {plain} has no colours")

@@ -70,7 +70,7 @@ class TemplateSink(Direct):
     ) -> None:
         super().__init__(out)
         self._template = template
-        self._clean = harmless if style.harmless else bytes
+        self._harmless = style.harmless
         self._highlight = highlight
         self._lines = Lines()
 
@@ -88,7 +88,9 @@ class TemplateSink(Direct):
             known["time"] = time or UNKNOWN
             known["level"] = level or UNKNOWN
             known["offset"] = UNKNOWN if offset is None else str(offset)
-            known["message"] = self._clean(text).decode(errors="surrogateescape")
+            # A carriage return before the end of a line is part of the end.
+            shown = harmless(text + b"\n")[:-1] if self._harmless else text
+            known["message"] = shown.decode(errors="surrogateescape")
             rows.append(self._template(known))
         lines = ("\n".join(rows) + "\n").encode(errors="surrogateescape")
         self._out.write(self._highlight(lines) if self._highlight else lines)

@@ -12,7 +12,7 @@ from tests.support.batches import CPP, DATED, TRACE, Kept, batch
 
 def test_lines_that_match_nothing_are_handed_on_as_they_came() -> None:
     kept = Kept()
-    match = Match(kept, fail_on="never", until="")
+    match = Match(kept, fail_on="never", until=None)
     one = batch(DATED + TRACE)
     match.write(one)
     assert kept.batches == [one]
@@ -20,7 +20,7 @@ def test_lines_that_match_nothing_are_handed_on_as_they_came() -> None:
 
 def test_the_record_that_was_waited_for_is_the_last_one_and_whole() -> None:
     kept = Kept()
-    match = Match(kept, fail_on="", until="Traceback")
+    match = Match(kept, fail_on=None, until="Traceback")
     with pytest.raises(Enough):
         match.write(batch(DATED + TRACE + CPP, start=10))
     assert kept.lines == DATED + TRACE
@@ -44,7 +44,7 @@ def test_whichever_comes_first_decides() -> None:
 
 
 def test_what_never_came_is_an_error_with_code_2() -> None:
-    match = Match(Kept(), fail_on="", until="ready")
+    match = Match(Kept(), fail_on=None, until="ready")
     match.write(batch(DATED))
     with pytest.raises(NotSeen, match="'ready'") as caught:
         match.check()
@@ -52,18 +52,18 @@ def test_what_never_came_is_an_error_with_code_2() -> None:
 
 
 def test_without_an_end_to_wait_for_the_end_is_well() -> None:
-    Match(Kept(), fail_on="x", until="").check()
+    Match(Kept(), fail_on="x", until=None).check()
 
 
 def test_an_expression_that_looks_around_is_asked_of_each_record() -> None:
     kept = Kept()
     with pytest.raises(Enough):
-        Match(kept, fail_on="", until=r"started\Z").write(batch(DATED + CPP))
+        Match(kept, fail_on=None, until=r"started\Z").write(batch(DATED + CPP))
     assert kept.lines == DATED
 
 
 def test_what_is_left_of_a_cut_batch_is_not_cut() -> None:
     kept = Kept()
     with pytest.raises(Enough):
-        Match(kept, fail_on="", until="started").write(batch(DATED + CPP, cut=True))
+        Match(kept, fail_on=None, until="started").write(batch(DATED + CPP, cut=True))
     assert not kept.batches[0].cut

@@ -44,6 +44,7 @@ def test_a_pipe_gets_the_bytes_and_a_terminal_what_can_be_shown() -> None:
     nasty = b"\xff\x1b[2J {cluster}\n"
     assert written("{message}", nasty) == nasty
     assert written("{message}", nasty, SAFE) == b"\\xff\\x1b[2J {cluster}\n"
+    assert written("{message}.", b"a\r\n", SAFE) == b"a.\n"
     assert written("{file}", b"a\n", SAFE, file="x\x1b\ny") == b"x\\x1b?y\n"
 
 
