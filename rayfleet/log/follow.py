@@ -8,7 +8,7 @@ reading, SSH's window fills, and the program on the node waits.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -24,6 +24,7 @@ from rayfleet.log.source import (
     Ended,
     Event,
     Lines,
+    NoSuchLog,
     Notice,
     Reached,
     Request,
@@ -31,6 +32,7 @@ from rayfleet.log.source import (
     Start,
     Trouble,
     boot_time,
+    list_logs,
 )
 
 if TYPE_CHECKING:
@@ -108,7 +110,7 @@ class Follower:
                 self.sink.close()
                 return
             self.sink.close()
-        progress.judge()
+        progress.judge(self.say)
 
     @contextmanager
     def _sources(self, outbox: Outbox[Event]) -> Iterator[None]:
@@ -169,6 +171,7 @@ class Follower:
                 if error is not None and not isinstance(error, RayfleetError):
                     raise error
                 told = progress.ended(target, error)
+                told = told or isinstance(error, NoSuchLog)  # which is told once, at the end
                 if error is not None and len(self.targets) > 1 and not told:
                     self.say(error.text())
                 self.sink.ended(target)
@@ -212,13 +215,33 @@ class _Progress:
         self._failures[target] = error
         return known is not None and known.text() == error.text()
 
-    def judge(self) -> None:
-        """Raise what the run is to end with, if anything failed."""
+    def judge(self, say: Callable[[str], None]) -> None:
+        """Raise what the run is to end with, if anything failed.
+
+        That a node has no such log is a failure only when none has: a job is on some nodes.
+        """
+        if len(self._targets) == 1:
+            for error in self._failures.values():
+                raise error
+        lacking = {
+            target for target, error in self._failures.items() if isinstance(error, NoSuchLog)
+        }
+        if len(lacking) == len(self._targets):
+            raise NoSuchLog(
+                f"none of {len(lacking)} nodes has such a log",
+                next_step=list_logs(self._targets[0].cluster),
+            )
+        if lacking:
+            say(f"no such log on {_names(lacking)}")
+            self._failures = {
+                target: error for target, error in self._failures.items() if target not in lacking
+            }
+        self._judge_failures()
+
+    def _judge_failures(self) -> None:
         if not self._failures:
             return
-        if len(self._targets) == 1:
-            raise next(iter(self._failures.values()))
-        names = ", ".join(sorted(target.name for target in self._failures))
+        names = _names(self._failures)
         clusters = sorted({target.cluster for target in self._failures})
         if len(self._failures) == len(self._targets):
             raise Unreachable(
@@ -231,3 +254,7 @@ class _Progress:
             why="the causes are above",
             next_step="invoke status " + " ".join(f"--cluster {name}" for name in clusters),
         )
+
+
+def _names(targets: Iterable[Target]) -> str:
+    return ", ".join(sorted(target.name for target in targets))

@@ -42,6 +42,15 @@ def boot_time() -> float:
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
+class NoSuchLog(ToolFailed):
+    """A node has none of the files that were asked for."""
+
+
+def list_logs(cluster: str) -> str:
+    """The command that shows which logs there are."""
+    return f"invoke exec --cluster {cluster} --container -- ls /tmp/ray/session_latest/logs"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
     """How long to wait before the next attempt to connect: seconds, doubling, with jitter."""
@@ -322,6 +331,8 @@ class Source:
         what = f"{self._target.name}: its logs cannot be read"
         if frame.reason == "bad-request":
             return UsageError(what, why=frame.text)
+        if frame.reason == "no-files":
+            return NoSuchLog(what, why=frame.text, next_step=list_logs(self._target.cluster))
         return ToolFailed(what, why=frame.text, next_step=self._look)
 
     @property

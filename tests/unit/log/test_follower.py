@@ -243,6 +243,16 @@ def test_a_program_that_refuses_says_why() -> None:
         Play({"a": Node([[hello() + refusal]])}).run(READ)
 
 
+def test_some_nodes_without_such_a_log_are_told_and_all_are_an_error() -> None:
+    refusal = hello() + frame("error", reason="no-files", text="no log there has such a name")
+    lines = hello() + opened(0) + data(b"1\n", 2) + END
+    play = Play({"a": Node([[refusal]]), "b": Node([[lines]]), "c": Node([[refusal]])})
+    play.run(READ)
+    assert play.said == ["no such log on a, c"]
+    with pytest.raises(ToolFailed, match="none of 2 nodes has such a log"):
+        Play({"a": Node([[refusal]]), "b": Node([[refusal]])}).run(READ)
+
+
 # Following
 
 
