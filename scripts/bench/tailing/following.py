@@ -25,20 +25,21 @@ START_SECONDS = 30.0
 STALL_SECONDS = 60.0
 PIPE_BYTES = 1 << 20
 MEGABYTE = 1024.0
+LOOKS = 400
 SETTLE_SECONDS = 2.0
 MARK = b" at "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """Megabytes at a tenth of the way and at its end: resident then, and the most until then."""
+    """Resident megabytes: the mean around a tenth of the way, and over its last tenth, as what
+    waits to be written comes and goes; and the most that ever were."""
 
     lines: int
     seconds: float
     early: float
-    early_peak: float
     late: float
-    late_peak: float
+    peak: float
 
 
 @dataclass(kw_only=True)
@@ -77,15 +78,13 @@ def measure_memory(
             log.unlink()
             log.hardlink_to(heads.log(heads.names[0]))
     method = next(one for one in WHOLE_LOG if one.key == OURS)
-    early, count, began = (0.0, 0.0), 0, time.perf_counter()
-    late = early
+    looks: list[tuple[int, float, float]] = []
+    count, began = 0, time.perf_counter()
     with _running(method, bench, "", scratch / "memory.err") as process:
         for chunk in _chunks(process, STALL_SECONDS):
             count += chunk.count(b"\n")
-            if early == (0.0, 0.0) and count >= lines // 10:
-                early = _resident(process.pid)
-            if count >= lines * 0.98:
-                late = _resident(process.pid) or late
+            if count >= len(looks) * lines / LOOKS and (now := _resident(process.pid))[0]:
+                looks.append((count, *now))
         code = process.wait(timeout=STALL_SECONDS)
     if code != 0 or count != each * heads.count:
         errors = said([method.key], scratch / "memory.err")
@@ -93,18 +92,16 @@ def measure_memory(
     found = Memory(
         lines=count,
         seconds=time.perf_counter() - began,
-        early=early[0],
-        early_peak=early[1],
-        late=late[0],
-        late_peak=late[1],
+        early=statistics.mean(now for at, now, _ in looks if 0.05 <= at / lines < 0.15),
+        late=statistics.mean(now for at, now, _ in looks if at / lines >= 0.9),
+        peak=looks[-1][2],
     )
     for name in heads.names:
         heads.log(name).unlink()
         heads.log(name).touch()
     say(
-        f"memory: {found.early:.1f} MB after {lines // 10} lines, {found.late:.1f} MB after"
-        f" {lines}; peaks {found.early_peak:.1f} and {found.late_peak:.1f} MB;"
-        f" {found.seconds:.1f} s"
+        f"memory: {found.early:.1f} MB around {lines // 10} lines, {found.late:.1f} MB towards"
+        f" {lines}, {found.peak:.1f} MB at most; {found.seconds:.1f} s"
     )
     return found
 
@@ -229,7 +226,8 @@ def _chunks(process: subprocess.Popen[bytes], patience: float) -> Iterator[bytes
 
 
 def _resident(pid: int) -> tuple[float, float]:
-    """Megabytes that are resident now, and the most that ever were (proc(5), status)."""
+    """Megabytes that are resident now, and the most that ever were (proc(5), status); 0 when the
+    process has ended."""
     fields = {"VmRSS": 0.0, "VmHWM": 0.0}
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         name, _, value = line.partition(":")

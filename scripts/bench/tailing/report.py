@@ -67,7 +67,7 @@ class Report:
                 found["lines_per_second"] = self._per_second(trial)
                 found |= {f"lines_{name}": getattr(trial.told, name) for name in FAULTS}
         if self.memory is not None:
-            found["memory_10m_vs_1m"] = round(self.memory.late_peak / self.memory.early_peak, 3)
+            found["memory_10m_vs_1m"] = round(self.memory.late / self.memory.early, 3)
             found["memory"] = {name: round(value, 2) for name, value in asdict(self.memory).items()}
         for latency in self.latency:
             if latency.method.key == OURS:
@@ -114,8 +114,8 @@ class Report:
         if self.memory is not None:
             one = self.memory
             yield (
-                f"memory: peak {one.early_peak:.1f} MB after a tenth of {one.lines} lines,"
-                f" {one.late_peak:.1f} MB after all"
+                f"memory: {one.early:.1f} MB around a tenth of {one.lines} lines,"
+                f" {one.late:.1f} MB towards their end, {one.peak:.1f} MB at most"
             )
             yield ""
         for latency in self.latency:
