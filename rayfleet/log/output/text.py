@@ -10,7 +10,8 @@ from rayfleet.log.output.harmless import harmless
 from rayfleet.log.output.sink import Batch, Direct
 from rayfleet.log.output.style import RESET, Style
 
-WIDEST_FILE = 32
+WIDEST_FILE = 48
+_DRIVER = re.compile(r"^job-driver-(.+)\.log$")
 _LONG_ID = re.compile(r"([0-9a-f]{8})[0-9a-f]{8,}")
 
 
@@ -69,4 +70,5 @@ class TextSink(Direct):
 
 
 def _short(file: str) -> str:
-    return _LONG_ID.sub(r"\1..", file)
+    # As --log has it.
+    return _LONG_ID.sub(r"\1..", _DRIVER.sub(r"job:\1", file))

@@ -64,6 +64,13 @@ def test_the_long_ids_in_names_of_files_are_shortened() -> None:
     assert out.getvalue() == b"eu worker-01234567..-01000000-541.err | a\n"
 
 
+def test_the_output_of_a_job_is_called_as_the_job_is_asked_for() -> None:
+    out = io.BytesIO()
+    sink = TextSink(out, {("eu", "head"): "eu"}, PLAIN, files=True)
+    sink.write(batch(b"a\n", file="job-driver-raysubmit_1.log"))
+    assert out.getvalue() == b"eu job:raysubmit_1 | a\n"
+
+
 def test_the_name_of_a_file_cannot_break_out_of_the_prefix() -> None:
     out = io.BytesIO()
     TextSink(out, {}, PLAIN, files=True).write(batch(b"a\n", file="a\x1b[2J\nb"))
