@@ -4,14 +4,17 @@ every cloud. This module and the launcher are the only ones that know Ray's prov
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rayfleet.cluster import google
 from rayfleet.cluster.config import LaunchConfig, read_launch_config
 from rayfleet.errors import ToolFailed, Unreachable
 from rayfleet.fleet.model import Cluster, Fleet
+from rayfleet.google_api import patiently, said
+from rayfleet.waiting import Clock, SystemClock
 
 if TYPE_CHECKING:
     from rayfleet.cluster.head import HeadAddress
@@ -20,24 +23,21 @@ if TYPE_CHECKING:
 TERMINATE_LIMIT = 16  # terminations at once
 HEAD = {"ray-node-type": "head"}
 WORKER = {"ray-node-type": "worker"}
-CLUSTER = "ray-cluster-name"
-ENDING = frozenset({"STOPPING", "SUSPENDING", "DEPROVISIONING", "DELETING", "HIDING", "REPAIRING"})
-"""The states of a VM (status) and of a TPU VM (state) of Google Cloud in which its processes may
-still run and that Ray does not count as alive.
-https://cloud.google.com/compute/docs/instances/instance-life-cycle"""
 
 
 @dataclass
 class Nodes:
     """The nodes of one cluster. All methods raise :class:`Unreachable` when the cloud's API
-    (the Docker engine, for the sandbox) does not answer."""
+    (the Docker engine, for the sandbox) does not answer, after a few tries where Google says
+    that it may pass."""
 
     config: LaunchConfig
+    clock: Clock = field(default_factory=SystemClock, repr=False)
 
     def head(self) -> str:
         """The id of the running head; empty when there is none."""
-        found = self._ask("list the head", lambda: self._provider.non_terminated_nodes(HEAD))
-        return str(found[0]) if found else ""
+        found = self._alive("list the head", HEAD)
+        return found[0] if found else ""
 
     def head_host(self, cluster: str) -> str:
         """The address of the running head, for the operator.
@@ -54,19 +54,18 @@ class Nodes:
 
     def workers(self) -> tuple[str, ...]:
         """Ids of the running workers."""
-        found = self._ask("list the workers", lambda: self._provider.non_terminated_nodes(WORKER))
-        return tuple(sorted(str(node) for node in found))
+        return tuple(sorted(self._alive("list the workers", WORKER)))
 
     def everything(self) -> tuple[str, ...]:
         """Ids of all nodes that exist, stopped and half-made ones included."""
-        found = self._ask("list the nodes", lambda: self._provider.nodes_for_teardown({}))
-        return tuple(found)
+        return self._existing("list the nodes", {})
 
     def remaining(self) -> tuple[str, ...]:
         """Like :meth:`everything`, with the nodes that are shutting down: what runs there has not
         ended yet."""
-        ending = self._ask("list what is shutting down", lambda: shutting_down(self._provider))
-        return tuple(dict.fromkeys((*self.everything(), *ending)))
+        if not self._in_google():
+            return self.everything()
+        return tuple(self._ask("list what is left", lambda: google.remaining(self._provider)))
 
     def address(self, node: str) -> str:
         """The node's address for the operator: inside of its network where the config says so.
@@ -99,7 +98,7 @@ class Nodes:
         """Terminate the head first, so that its autoscaler replaces nothing, then the rest in
         parallel; returns the ids."""
         nodes = self.everything()
-        heads = self._ask("list the head", lambda: self._provider.nodes_for_teardown(HEAD))
+        heads = self._existing("list the head", HEAD)
         for node in heads:
             self.terminate(node)
         # Workers that the dying head was still launching are in this second look.
@@ -109,19 +108,47 @@ class Nodes:
         return tuple(dict.fromkeys((*nodes, *rest)))
 
     def terminate(self, node: str) -> None:
-        """Terminate one node; one that is gone is fine."""
-        self._ask(f"terminate {node}", lambda: self._provider.terminate_node(node))
+        """Terminate one node; one that is gone is fine.
+
+        Google Cloud has ended it then, unless that takes longer than
+        :data:`rayfleet.cluster.google.DELETE_TIMEOUT`: :meth:`remaining` still has it.
+        """
+        doing = f"terminate {node}"
+        if not self._in_google():
+            self._ask(doing, lambda: self._provider.terminate_node(node))
+            return
+        operation = self._ask(doing, lambda: google.start_deletion(self._provider, node))
+        end = self.clock.monotonic() + google.DELETE_TIMEOUT
+        while operation and self.clock.monotonic() < end:
+            if self._ask(doing, lambda: google.has_ended(self._provider, node, operation)):
+                return
+            self.clock.sleep(google.DELETE_INTERVAL)
+
+    def _alive(self, doing: str, labels: dict[str, str]) -> tuple[str, ...]:
+        if self._in_google():
+            return tuple(self._ask(doing, lambda: google.alive(self._provider, labels)))
+        found = self._ask(doing, lambda: self._provider.non_terminated_nodes(labels))
+        return tuple(str(node) for node in found)
+
+    def _existing(self, doing: str, labels: dict[str, str]) -> tuple[str, ...]:
+        if self._in_google():
+            return tuple(self._ask(doing, lambda: google.existing(self._provider, labels)))
+        return tuple(self._ask(doing, lambda: self._provider.nodes_for_teardown(labels)))
+
+    def _in_google(self) -> bool:
+        return bool(self._ask("reach the cloud", lambda: google.is_google(self._provider)))
 
     @cached_property
     def _provider(self) -> Any:
         from ray.autoscaler._private.providers import _get_node_provider
 
-        return _get_node_provider(dict(self.config.provider), self.config.identity, use_cache=False)
+        section, name = dict(self.config.provider), self.config.identity
+        return google.patient(_get_node_provider(section, name, use_cache=False))
 
     def _ask(self, doing: str, question: Any) -> Any:
         """Every cloud's SDK has its own tree of errors; here they become one."""
         try:
-            return question()
+            return patiently(question, self.clock)
         except ImportError as error:
             raise ToolFailed(
                 f"{self.config.identity}: Ray cannot load the provider of this cloud",
@@ -131,37 +158,9 @@ class Nodes:
         except Exception as error:
             raise Unreachable(
                 f"{self.config.identity}: cannot {doing}",
-                why=(str(error).splitlines() or [type(error).__name__])[0][:300],
+                why=said(error),
                 next_step="invoke doctor",
             ) from error
-
-
-def shutting_down(provider: Any) -> tuple[str, ...]:
-    """The nodes that ``provider`` does not count any more although they have not gone.
-
-    Google Cloud gives a VM up to 90 s to shut down, and Ray 2.60 leaves out what is STOPPING as
-    well as what has stopped. A sandbox VM is there or gone.
-    """
-    return tuple(
-        str(row["name"])
-        for resource in getattr(provider, "resources", {}).values()
-        for row in _google_rows(resource)
-        if row.get("labels", {}).get(CLUSTER) == resource.cluster_name
-        and row.get("status", row.get("state")) in ENDING
-    )
-
-
-def _google_rows(resource: Any) -> list[dict[str, Any]]:
-    """All VMs, or all TPU VMs, of the resource's zone, in whichever state."""
-    api, project, zone = resource.resource, resource.project_id, resource.availability_zone
-    if hasattr(api, "instances"):
-        rule = f"labels.{CLUSTER} = {resource.cluster_name}"
-        query, rows = api.instances().list(project=project, zone=zone, filter=rule), "items"
-    else:
-        query, rows = api.projects().locations().nodes().list(parent=resource.path), "nodes"
-    answer = query.execute(http=resource.get_new_authorized_http(api._http))
-    found: list[dict[str, Any]] = answer.get(rows, [])
-    return found
 
 
 def head_address(project: Project, fleet: Fleet, cluster: Cluster) -> HeadAddress:

@@ -34,6 +34,11 @@ class Google:
         """``http://127.0.0.1:port``."""
         return self.server.url
 
+    @property
+    def clock(self) -> CloudClock:
+        """For the ``clock`` of what waits."""
+        return CloudClock(self.cloud)
+
     def provider(self, provider: Mapping[str, Any], **more: Any) -> dict[str, Any]:
         """The ``provider`` section of a config, for the emulator; ``more`` is added."""
         module = "rayfleet.emulator.provider.EmulatedProvider"
@@ -73,6 +78,21 @@ class Google:
     def seen(self, method: str = "") -> list[Seen]:
         """The requests so far, or those of one method."""
         return [seen for seen in list(self.server.seen) if method in ("", seen.method)]
+
+
+@dataclass(frozen=True)
+class CloudClock:
+    """The cloud's clock for those who wait for it: nobody sleeps."""
+
+    cloud: Cloud
+
+    def monotonic(self) -> float:
+        """Seconds in the cloud."""
+        return self.cloud.now()
+
+    def sleep(self, seconds: float) -> None:
+        """Let them pass."""
+        happenings.advance(self.cloud, seconds)
 
 
 @contextmanager

@@ -59,7 +59,7 @@ class GoogleCluster:
             min_workers={},
             hash="",
         )
-        return Nodes(config)
+        return Nodes(config, clock=self.google.clock)
 
     @cached_property
     def provider(self) -> Any:

@@ -1,4 +1,4 @@
-"""What is shutting down is not gone: Ray does not count it, and its processes may still run."""
+"""What is shutting down is not gone, and what was preempted exists: Ray counts neither."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from rayfleet.cluster.nodes import ENDING, shutting_down
+from rayfleet.cluster.google import ALIVE, ENDING, alive, existing, is_google, remaining
 
 pytest.importorskip("ray")
 
 OURS = {"ray-cluster-name": "marin"}
 VMS = [
-    {"name": "runs", "status": "RUNNING", "labels": OURS},
+    {"name": "runs", "status": "RUNNING", "labels": OURS | {"ray-node-type": "head"}},
     {"name": "stops", "status": "STOPPING", "labels": OURS},
     {"name": "stopped", "status": "TERMINATED", "labels": OURS},
     {"name": "others", "status": "STOPPING", "labels": {"ray-cluster-name": "else"}},
@@ -32,8 +32,11 @@ class Query:
         self.answer = answer
 
     def execute(self, http: object) -> dict[str, Any]:
-        assert http == "a new connection"
         return self.answer
+
+
+def next_page(query: Query, answer: dict[str, Any]) -> Query | None:
+    return Query(answer["next"]) if "next" in answer else None
 
 
 def resource(api: object) -> SimpleNamespace:
@@ -44,7 +47,6 @@ def resource(api: object) -> SimpleNamespace:
         project_id="p",
         availability_zone="z",
         path="projects/p/locations/z",
-        get_new_authorized_http=lambda http: "a new connection",
     )
 
 
@@ -53,29 +55,45 @@ def compute(rows: list[Any]) -> SimpleNamespace:
         assert (project, zone, filter) == ("p", "z", "labels.ray-cluster-name = marin")
         return Query({"items": rows} if rows else {})
 
-    instances = SimpleNamespace(list=query)
-    return resource(SimpleNamespace(_http=None, instances=lambda: instances))
+    instances = SimpleNamespace(list=query, list_next=next_page)
+    http = SimpleNamespace(credentials=None)
+    return resource(SimpleNamespace(_http=http, instances=lambda: instances))
 
 
 def tpus(rows: list[Any]) -> SimpleNamespace:
-    nodes = SimpleNamespace(list=lambda *, parent: Query({"nodes": rows}))
+    first, second = {"nodes": rows[:1]}, {"nodes": rows[1:]}
+    nodes = SimpleNamespace(
+        list=lambda *, parent: Query(first | {"next": second}), list_next=next_page
+    )
     locations = SimpleNamespace(nodes=lambda: nodes)
     projects = SimpleNamespace(locations=lambda: locations)
-    return resource(SimpleNamespace(_http=None, projects=lambda: projects))
+    http = SimpleNamespace(credentials=None)
+    return resource(SimpleNamespace(_http=http, projects=lambda: projects))
 
 
-def test_vms_and_tpus_of_the_cluster_that_are_shutting_down_are_listed() -> None:
-    provider = SimpleNamespace(resources={"compute": compute(VMS), "tpu": tpus(TPUS)})
-    assert shutting_down(provider) == ("stops", "projects/p/locations/z/nodes/tpu")
-    assert shutting_down(SimpleNamespace(resources={"compute": compute([])})) == ()
+@pytest.fixture
+def provider() -> SimpleNamespace:
+    return SimpleNamespace(resources={"compute": compute(VMS), "tpu": tpus(TPUS)})
 
 
-def test_a_provider_that_is_not_googles_has_none() -> None:
-    assert shutting_down(object()) == ()
+def test_all_vms_and_tpus_of_the_cluster_remain_until_they_are_gone(
+    provider: SimpleNamespace,
+) -> None:
+    old, tpu = "projects/p/locations/z/nodes/old", "projects/p/locations/z/nodes/tpu"
+    assert remaining(provider) == ("runs", "stops", "stopped", tpu, old)
+    assert existing(provider, {}) == ("runs", "stopped", old)
+    assert alive(provider, {}) == ("runs",)
+    assert alive(provider, {"ray-node-type": "worker"}) == ()
+    assert remaining(SimpleNamespace(resources={"compute": compute([])})) == ()
 
 
-def test_ray_counts_none_of_these_states_as_alive() -> None:
+def test_another_provider_is_not_googles(provider: SimpleNamespace) -> None:
+    assert is_google(provider)
+    assert not is_google(object())
+
+
+def test_ray_counts_these_states_as_alive_and_no_other() -> None:
     node = pytest.importorskip("ray.autoscaler._private.gcp.node")
-    alive = node.GCPComputeNode.NON_TERMINATED_STATUSES | node.GCPTPUNode.NON_TERMINATED_STATUSES
-    assert not ENDING & alive
-    assert not ENDING & node.GCPComputeNode.TERMINATED_STATUSES
+    compute_, tpu = node.GCPComputeNode, node.GCPTPUNode
+    assert compute_.NON_TERMINATED_STATUSES | tpu.NON_TERMINATED_STATUSES == ALIVE
+    assert not ENDING & (ALIVE | compute_.TERMINATED_STATUSES)

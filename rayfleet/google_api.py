@@ -1,0 +1,128 @@
+"""Google's APIs: where they are, how long to be patient with them, and what they say.
+
+Clients are those of google-api-python-client, with one connection per request: it is not safe
+to share them between threads otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from http.client import HTTPException
+from typing import Any, TypeVar
+
+from rayfleet.waiting import Clock, SystemClock
+
+T = TypeVar("T")
+
+TRANSIENT = frozenset({408, 429, 500, 502, 503, 504})
+"""HTTP statuses that may be others a moment later."""
+RATE_LIMITS = frozenset({"rateLimitExceeded", "userRateLimitExceeded"})  # with 403
+ATTEMPTS = 5
+FIRST_WAIT = 1.0  # seconds; it doubles
+PATIENCE = 90.0  # seconds after which nothing is tried again
+TIMEOUT = 60.0  # seconds without an answer
+LONGEST = 400  # characters of what an API says
+# gcloud's variables for APIs that are elsewhere, such as behind Private Service Connect:
+# https://cloud.google.com/sdk/gcloud/reference/config/set#api_endpoint_overrides
+OVERRIDE = "CLOUDSDK_API_ENDPOINT_OVERRIDES_"
+
+
+def service(name: str, version: str) -> Any:
+    """A client of one API (``service("tpu", "v2")``), with Google's default credentials.
+
+    Raises:
+        google.auth.exceptions.DefaultCredentialsError: there are none.
+    """
+    from googleapiclient import discovery  # type: ignore[import-untyped]
+
+    elsewhere = os.environ.get(OVERRIDE + name.upper())
+    return discovery.build(
+        name,
+        version,
+        requestBuilder=_request,
+        cache_discovery=False,
+        client_options={"api_endpoint": elsewhere} if elsewhere else None,
+    )
+
+
+def patiently(question: Callable[[], T], clock: Clock | None = None) -> T:
+    """What ``question`` returns, asked again a few times while what goes wrong may pass.
+
+    Only for what may be done twice. The last error is raised as it is.
+    """
+    clock = clock or SystemClock()
+    end = clock.monotonic() + PATIENCE
+    for attempt in range(ATTEMPTS - 1):
+        try:
+            return question()
+        except Exception as error:
+            if not transient(error) or clock.monotonic() >= end:
+                raise
+        clock.sleep(FIRST_WAIT * 2**attempt)
+    return question()
+
+
+def transient(error: Exception) -> bool:
+    """Whether the same request may succeed a moment later."""
+    status = status_of(error)
+    if status:
+        reason = _field(error, "reason")
+        return (status in TRANSIENT and not over_quota(error)) or (
+            status == 403 and reason in RATE_LIMITS
+        )
+    if isinstance(error, ConnectionError | TimeoutError | HTTPException):
+        return True
+    # google.auth says it itself; httplib2's has no better sign.
+    return bool(getattr(error, "retryable", False)) or type(error).__name__ in (
+        "ServerNotFoundError",
+        "TransportError",
+    )
+
+
+def over_quota(error: Exception) -> bool:
+    """Whether more was asked for than the project may have."""
+    return _field(error, "reason") == "quotaExceeded" or "Quota limit" in said(error)
+
+
+def status_of(error: Exception) -> int:
+    """The HTTP status that an API refused with; 0 when it did not answer at all."""
+    return int(getattr(getattr(error, "resp", None), "status", 0) or 0)
+
+
+def said(error: Exception) -> str:
+    """What went wrong, in one line: the API's own words where it answered."""
+    status, message = status_of(error), _field(error, "message")
+    if status:
+        return f"{status}: {' '.join(message.split())}"[:LONGEST]
+    lines = str(error).splitlines() or [type(error).__name__]
+    return lines[0][:LONGEST]
+
+
+def _field(error: Exception, name: str) -> str:
+    """A field of the error that an API answered with, whichever shape it has."""
+    try:
+        body = json.loads(getattr(error, "content", b"") or b"{}")["error"]
+    except (ValueError, KeyError, TypeError):
+        return str(getattr(error, "reason", "")) if name == "message" else ""
+    if not isinstance(body, dict):
+        return str(body)
+    first = (body.get("errors") or [{}])[0]
+    return str(body.get(name) or first.get(name) or "")
+
+
+def _request(http: Any, *arguments: Any, **options: Any) -> Any:
+    from googleapiclient.http import HttpRequest  # type: ignore[import-untyped]
+
+    return HttpRequest(connection(http), *arguments, **options)
+
+
+def connection(http: Any) -> Any:
+    """A new connection with the credentials of ``http`` that does not wait for ever."""
+    import google_auth_httplib2  # type: ignore[import-untyped]
+    import httplib2  # type: ignore[import-untyped]
+
+    return google_auth_httplib2.AuthorizedHttp(
+        http.credentials, http=httplib2.Http(timeout=TIMEOUT)
+    )

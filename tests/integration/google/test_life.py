@@ -1,0 +1,35 @@
+"""The life of a cluster on the emulated Google Cloud, through Ray's own provider."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.google import Google
+from tests.support.google_cluster import google_cluster
+
+pytestmark = pytest.mark.integration
+
+
+def test_a_cluster_comes_up_loses_a_slice_and_goes_head_first(google: Google) -> None:
+    cluster = google_cluster(google)
+    assert cluster.nodes.remaining() == ()
+
+    (head,) = cluster.add("head_default")
+    workers = cluster.add("tpu_worker", 2)
+    (slice_,) = cluster.add("tpu_slice_v4_16")
+    nodes = cluster.nodes
+    assert nodes.head() == head
+    assert set(nodes.workers()) == {*workers, slice_}
+    assert nodes.address(head).startswith("127.")
+
+    google.preempt(slice_)
+    assert set(nodes.workers()) == set(workers)
+    assert slice_ in nodes.remaining()
+
+    gone = nodes.terminate_all()
+    assert gone[0] == head
+    assert set(gone) == {head, *workers, slice_}
+    deleted = [seen.resource for seen in google.seen() if seen.method.endswith(".delete")]
+    assert deleted[0].endswith(head)
+    assert cluster.nodes.remaining() == ()
+    assert google.states("nodes") == google.states("instances") == {}
