@@ -10,12 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rayfleet.cluster.channel import Stream
 from rayfleet.cluster.head import Head
 from rayfleet.cluster.heads import Target
 from rayfleet.log.follow import Follower
 from rayfleet.log.output.sink import Batch, Enough, Sink
-from rayfleet.log.remote import program
 from rayfleet.log.source import Backoff
 from rayfleet.waiting import wait_until
 from tests.support.sshd import LocalSshd
@@ -136,10 +134,10 @@ class Following:
             raise self.errors[0]
 
 
-def request(roots: Mapping[str, RayFolder] | RayFolder, **changes: Any) -> dict[str, Any]:
+def request(ray: RayFolder | None = None, **changes: Any) -> dict[str, Any]:
     """What the follower is to ask for: by default everything of the autoscaler's logs."""
-    root = str(roots.root) if isinstance(roots, RayFolder) else ""
     patterns = [{"glob": name, "role": "autoscaler"} for name in AUTOSCALER]
+    root = str(ray.root) if ray else ""
     return {"root": root, "patterns": patterns, "follow": True, "tail": -1, **changes}
 
 
@@ -153,23 +151,15 @@ def follower_of(
     request: Mapping[str, Any],
     sink: Sink,
     say: Callable[[str], None],
-    *,
-    roots: Mapping[str, RayFolder] | None = None,
     **options: Any,
 ) -> Follower:
-    """A follower of heads by cluster; each may have a ``root`` of its own."""
-
-    def start(head: Head, asked: Mapping[str, Any]) -> Stream:
-        own = {"root": str(roots[head.address.cluster].root)} if roots else {}
-        return head.stream(program.command(), given=program.payload({**asked, **own}))
-
+    """A follower of heads by cluster; ``options`` replace its fields."""
     fields: dict[str, Any] = {
         "targets": [target(name) for name in sshds],
         "request": request,
         "connect": lambda target: Head.open(
             sshds[target.name].address(target.name), timeout=SECONDS
         ),
-        "start": start,
         "sink": sink,
         "say": say,
         "backoff": BACKOFF,
