@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import os
 import shlex
 import stat
 from dataclasses import dataclass, field
@@ -52,19 +53,19 @@ class LoopbackProvider:
 class LoopbackFleet:
     """The fleet, in a project of its own below ``folder``.
 
-    ``port`` and ``proxy_command`` are for heads that listen; by default nobody does.
+    ``proxy_command`` None is an sshd per connection; ``enter`` is the program for that.
     """
 
     folder: Path
-    proxy_command: str = ""
+    proxy_command: str | None = None
     nodes: dict[str, dict[str, dict[str, str]]] = field(
         default_factory=lambda: {name: {} for name in CLUSTERS}
     )
 
     def __post_init__(self) -> None:
         (self.folder / "nodes").mkdir(parents=True)
-        enter = self.folder / "enter"
         # What the sandbox does with `docker exec`; every way in is counted.
+        enter = self.enter
         enter.write_text(
             f'#!/bin/sh\ncd {self.folder}/nodes/"$1" || exit 7\necho >> entered\n'
             f"[ ! -e asleep ] || exec sleep 600\n"
@@ -78,7 +79,9 @@ class LoopbackFleet:
         text["defaults"]["ssh"] = {
             "user": getpass.getuser(),
             "private_key": str(self.folder / "keys" / "client_key"),
-            "proxy_command": self.proxy_command or f"{shlex.quote(str(enter))} %h",
+            "proxy_command": f"{shlex.quote(str(enter))} %h"
+            if self.proxy_command is None
+            else self.proxy_command,
         }
         (self.folder / "infra").mkdir()
         (self.folder / "infra" / "templates").symlink_to(ROOT / "infra" / "templates")
@@ -88,6 +91,11 @@ class LoopbackFleet:
         for name in CLUSTERS:
             self._write_config(name)
         self.save()
+
+    @property
+    def enter(self) -> Path:
+        """A program that is an sshd of the node that it is given the name of."""
+        return self.folder / "enter"
 
     @cached_property
     def project(self) -> Project:
@@ -111,6 +119,10 @@ class LoopbackFleet:
     def known_hosts(self) -> Path:
         """Where the keys of heads are recorded."""
         return known_hosts(self.project, self.fleet)
+
+    def environment(self) -> dict[str, str]:
+        """For an operator's commands, which run in ``folder``; Ray must find the provider."""
+        return {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
 
     def heads(self) -> Heads:
         return Heads(self.project, self.fleet)
