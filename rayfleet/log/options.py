@@ -118,7 +118,7 @@ def read_options(flags: Flags, *, now: float | None = None) -> Options:
     return Options(
         selection=selection,
         nodes=_one_of(flags.nodes, "--nodes", NODES, selection.nodes),
-        tail=_tail(flags.tail, everything=since is not None),
+        tail=_tail(flags.tail, everything=since is not None or until is not None),
         since=since,
         until=until,
         follow=flags.follow,

@@ -26,9 +26,10 @@ def test_by_default_the_last_ten_lines_of_the_autoscaler_are_followed() -> None:
     assert read().nodes == "head"
 
 
-def test_since_a_time_means_all_lines_from_then_on() -> None:
+def test_between_two_times_all_lines_are_wanted() -> None:
     assert read(since="5m").tail == -1
     assert read(since="5m").since == NOW - 300
+    assert read(until="5m").tail == -1
     assert read(since="5m", tail="3").tail == 3
 
 
