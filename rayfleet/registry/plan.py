@@ -11,6 +11,8 @@ from rayfleet.errors import ToolFailed, Unreachable
 from rayfleet.registry.client import Place, Repository
 from rayfleet.registry.policy import MAX_POLICIES, Action, Condition, Policy, Version, is_ours
 from rayfleet.registry.protection import (
+    grace,
+    is_grace_name,
     is_our_name,
     is_protection,
     least_room,
@@ -108,20 +110,21 @@ def plan_cleanup(
             unknown=needs.unknown,
         )
     check_usable(found)
-    cautious = bool(needs.unknown and versions) and not rehearse
-    if cautious:
+    dry_run = found.policies_dry_run if rehearse is None else rehearse
+    if needs.unknown and versions and not dry_run:
         growth = plan_growth(place, found, digests, tags)
         growth = replace(growth, unknown=needs.unknown, cautious=True)
         return _guarded(growth, versions, needs, now)
     ids = {policy.id for policy in desired}
-    others = tuple(
-        policy
-        for policy in found.policies
-        if not (policy.id in ids or is_ours(policy) or is_our_name(policy.id))
-    )
-    wanted = (*desired, *_protection(place, digests, tags, desired, others))
-    dry_run = found.policies_dry_run if rehearse is None else rehearse
-    plan = _plan(place, found, wanted, others, dry_run=dry_run)
+    others = tuple(policy for policy in found.policies if not _gives_way(policy, ids))
+    spared = grace(found.policies, versions, digests, now=now)
+    room = MAX_POLICIES - len(desired) - len(others) - len(spared)
+    if room < least_room(digests, tags):
+        # No room for a rule that ends some day: then without end.
+        digests = digests.union(*(_prefixes(policy) for policy in spared))
+        spared = ()
+    rules = _protection(place, digests, tags, (*desired, *spared), others)
+    plan = _plan(place, found, (*desired, *rules, *spared), others, dry_run=dry_run)
     return _guarded(replace(plan, unknown=needs.unknown), versions, needs, now)
 
 
@@ -241,7 +244,7 @@ def _protection(
     others: Sequence[Policy],
 ) -> tuple[Policy, ...]:
     room = MAX_POLICIES - len(ours) - len(others)
-    least = least_room(sorted(digests), sorted(tags))
+    least = least_room(digests, tags)
     if room >= least:
         return protection(digests, tags, room=room)
     raise ToolFailed(
@@ -251,6 +254,16 @@ def _protection(
         next_step="take some of those away with gcloud artifacts repositories "
         f"delete-cleanup-policies {place.repository} --location={place.region}",
     )
+
+
+def _gives_way(policy: Policy, ids: set[str]) -> bool:
+    """Whether a policy is ours, or stands under a name that ours need."""
+    named = policy.id in ids or is_our_name(policy.id) or is_grace_name(policy.id)
+    return named or is_ours(policy)
+
+
+def _prefixes(policy: Policy) -> tuple[str, ...]:
+    return policy.rule.version_name_prefixes if isinstance(policy.rule, Condition) else ()
 
 
 def _guarded(

@@ -2,19 +2,28 @@
 
 A version's name is its digest, so a rule that keeps version names keeps images whatever their
 tags do. What is needed by a tag alone gets a rule for that tag as well, which follows the tag.
+
+What is needed no more is kept for some days still: another operator's checkout, which nobody can
+ask, may know better.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from datetime import UTC, date, datetime, timedelta
 
-from rayfleet.registry.policy import Action, Condition, Policy, TagState
+from rayfleet.registry.policy import Action, Condition, Policy, TagState, Version
 
 PREFIXES = 100
 """Prefixes in one rule. The API documents no limit; a request of ten such rules has 80 kB."""
 
 EVERYTHING = "sha256:"
+GRACE = timedelta(days=7)
+MOST_GRACES = 2
+"""Rules for what is needed no more: with more, releases would use up the policies there may be."""
+
+_GRACE_ID = re.compile(r"keep-until-(\d{4})(\d\d)(\d\d)")
 _ID = re.compile(r"keep-in-use-(?:\d+|tags)")
 
 
@@ -44,7 +53,7 @@ def protection(digests: Iterable[str], tags: Iterable[str], *, room: int) -> tup
     return tuple(rules)
 
 
-def least_room(digests: Sequence[str], tags: Sequence[str]) -> int:
+def least_room(digests: Collection[str], tags: Collection[str]) -> int:
     """How many rules :func:`protection` needs at least."""
     return bool(digests) + bool(tags)
 
@@ -52,6 +61,11 @@ def least_room(digests: Sequence[str], tags: Sequence[str]) -> int:
 def is_our_name(name: str) -> bool:
     """True for an id that :func:`protection` gives; whoever else uses it loses it."""
     return _ID.fullmatch(name) is not None
+
+
+def is_grace_name(name: str) -> bool:
+    """True for an id that :func:`grace` gives; whoever else uses it loses it."""
+    return _GRACE_ID.fullmatch(name) is not None
 
 
 def is_protection(policy: Policy) -> bool:
@@ -74,6 +88,62 @@ def protected(policies: Iterable[Policy]) -> tuple[frozenset[str], frozenset[str
             digests.update(policy.rule.version_name_prefixes)
             tags.update(policy.rule.tag_prefixes)
     return frozenset(digests), frozenset(tags)
+
+
+def grace(
+    found: Iterable[Policy], versions: Iterable[Version], needed: frozenset[str], *, now: datetime
+) -> tuple[Policy, ...]:
+    """The rules for those of ``versions`` that our rules among ``found`` protect, or spare still,
+    although they are not among the digests ``needed`` any more.
+
+    There are :data:`MOST_GRACES` at most; the older one runs out, the newer one may be prolonged.
+    """
+    policies = tuple(found)
+    today = now.astimezone(UTC).date()
+    rules = {
+        policy.id: set(policy.rule.version_name_prefixes)
+        for policy in sorted(policies, key=lambda each: each.id)
+        if isinstance(policy.rule, Condition) and (end := grace_end(policy)) and end >= today
+    }
+    digests, tags = (tuple(each) for each in protected(policies))
+    spared = tuple(prefix for prefixes in rules.values() for prefix in prefixes)
+    dropped = {
+        version.digest
+        for version in versions
+        if version.digest.startswith(digests) or any(tag.startswith(tags) for tag in version.tags)
+        if version.digest not in needed and not version.digest.startswith(spared)
+    }
+    if dropped:
+        name = f"keep-until-{today + GRACE:%Y%m%d}"
+        if name not in rules and len(rules) == MOST_GRACES:
+            dropped |= rules.pop(max(rules))
+        rules[name] = rules.get(name, set()) | dropped
+    shortest = len(EVERYTHING)
+    return tuple(
+        _rule(
+            name,
+            Condition(
+                version_name_prefixes=_fitting(sorted(prefixes), PREFIXES, shortest=shortest)
+            ),
+        )
+        for name, prefixes in rules.items()
+    )
+
+
+def grace_end(policy: Policy) -> date | None:
+    """The last day of a rule that :func:`grace` gave; None for any other."""
+    match = _GRACE_ID.fullmatch(policy.id)
+    rule = policy.rule
+    if match is None or policy.action is not Action.KEEP or not isinstance(rule, Condition):
+        return None
+    # Without a prefix it would keep everything.
+    prefixes = rule.version_name_prefixes
+    if not prefixes or rule != Condition(version_name_prefixes=prefixes):
+        return None
+    try:
+        return date(*map(int, match.groups()))
+    except ValueError:
+        return None
 
 
 def _rule(name: str, condition: Condition) -> Policy:
