@@ -28,7 +28,8 @@ LOGS = ("monitor.log", "raylet.out", "monitor.out")
 PATTERNS = [{"glob": glob, "role": "test"} for glob in (*LOGS, "worker-*.out")]
 PACE_SECONDS = 0.004
 KEPT = 60  # rotated files; more of them would be lost for a reader who is away
-CHANCES = {"renamed": 0.01, "numbered": 0.01, "copied": 0.01, "worker": 0.01, "session": 0.003}
+EVENTS = ("renamed", "numbered", "copied", "worker", "renamed", "copied", "numbered", "session")
+STEPS_BETWEEN = 25
 
 
 @dataclass
@@ -39,6 +40,7 @@ class Writer:
     label: str
     chance: random.Random
     hour: int
+    steps: int = 0
     lines: Counter[str] = field(default_factory=Counter)
     done: Counter[str] = field(default_factory=Counter)
 
@@ -63,13 +65,14 @@ class Writer:
         self.lines[name] += count
 
     def step(self) -> None:
-        """Write a little, and perhaps do something else."""
+        """Write a little; now and then, what else happens is next."""
         self.write(self.chance.choice(LOGS), self.chance.randrange(1, 20))
-        for what, chance in CHANCES.items():
-            if self.chance.random() < chance:
-                if what != "session":
-                    self.done[what] += 1
-                getattr(self, what)()
+        self.steps += 1
+        number, rest = divmod(self.steps, STEPS_BETWEEN)
+        if not rest:
+            what = EVENTS[number % len(EVENTS)]
+            self.done[what] += what != "session"
+            getattr(self, what)()
 
     def renamed(self) -> None:
         """Rotate as Python's handlers do: name.log.1 is the one before."""
