@@ -20,14 +20,18 @@ MAX_HELD_BYTES = 64 * 1024 * 1024
 PATIENCE_SECONDS = 10.0
 """How long all wait for the first lines of a node that does not answer."""
 
-_OVERHEAD_BYTES = 512  # of a held record, about
+_OVERHEAD_BYTES = 256  # of a held record, about
 
 Source = tuple[str, str, str]
 
 
 class _Held(NamedTuple):
+    """A record of ``batch``: its lines from ``start`` to ``end``."""
+
     when: float
     number: int
+    start: int
+    end: int
     batch: Batch
 
 
@@ -69,11 +73,16 @@ class Merge:
         now = self._clock()
         queue = self._queues.setdefault(batch.source, deque())
         newest = self._newest.get(batch.source, float("-inf"))
-        for when, part in _parts(batch):
-            newest = max(newest, when) if when is not None else newest
+        start = end = 0
+        for record in records(batch.lines, printed(batch.file)):
+            end += len(record)
+            when = stamp(record, batch.utc_offset)
+            if when is not None and when > newest:
+                newest = when
             self._number += 1
-            queue.append(_Held(newest, self._number, part))
-            self._held_bytes += len(part.lines) + _OVERHEAD_BYTES
+            queue.append(_Held(newest, self._number, start, end, batch))
+            self._held_bytes += end - start + _OVERHEAD_BYTES
+            start = end
             if len(queue) == 1:
                 heapq.heappush(self._fronts, (newest, self._number, batch.source))
         self._newest[batch.source] = newest
@@ -113,17 +122,20 @@ class Merge:
         self._hand_on()
 
     def _hand_on(self) -> None:
-        run: list[Batch] = []
+        run: _Held | None = None  # of neighbours in one batch
         for held in self._ordered():
             if held.when < self._shown:
                 self.late += 1
-            self._shown = max(self._shown, held.when)
-            if run and not _continues(run[-1], held.batch):
-                self._inner.write(_joined(run))
-                run = []
-            run.append(held.batch)
-        if run:
-            self._inner.write(_joined(run))
+            else:
+                self._shown = held.when
+            if run is not None and run.batch is held.batch and run.end == held.start:
+                run = held._replace(start=run.start)
+                continue
+            if run is not None:
+                self._inner.write(_part(run))
+            run = held
+        if run is not None:
+            self._inner.write(_part(run))
 
     def _ordered(self) -> Iterator[_Held]:
         fronts = self._fronts
@@ -135,36 +147,19 @@ class Merge:
                 heapq.heapreplace(fronts, (queue[0].when, queue[0].number, source))
             else:
                 heapq.heappop(fronts)
-            self._held_bytes -= len(held.batch.lines) + _OVERHEAD_BYTES
+            self._held_bytes -= held.end - held.start + _OVERHEAD_BYTES
             yield held
 
 
-def _parts(batch: Batch) -> Iterator[tuple[float | None, Batch]]:
-    start = 0
-    for record in records(batch.lines, printed(batch.file)):
-        end = start + len(record)
-        last = end == len(batch.lines)
-        yield (
-            stamp(record, batch.utc_offset),
-            replace(
-                batch,
-                lines=record,
-                start=batch.start + start if batch.unbroken else batch.start,
-                end=batch.start + end if batch.unbroken and not last else batch.end,
-                cut=batch.cut and last,
-            ),
-        )
-        start = end
-
-
-def _continues(before: Batch, batch: Batch) -> bool:
-    if before.source != batch.source:
-        return False
-    return before.end == batch.start or not (before.unbroken and batch.unbroken)
-
-
-def _joined(run: list[Batch]) -> Batch:
-    if len(run) == 1:
-        return run[0]
-    lines = b"".join(part.lines for part in run)
-    return replace(run[-1], start=run[0].start, lines=lines)
+def _part(held: _Held) -> Batch:
+    batch, start, end = held.batch, held.start, held.end
+    last = end == len(batch.lines)
+    if last and not start:
+        return batch
+    return replace(
+        batch,
+        lines=batch.lines[start:end],
+        start=batch.start + start if batch.unbroken else batch.start,
+        end=batch.start + end if batch.unbroken and not last else batch.end,
+        cut=batch.cut and last,
+    )

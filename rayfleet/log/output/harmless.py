@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _COLOUR_SEQUENCE = re.compile(r"\x1b\[[0-9;:]*m")
-_SUSPICIOUS_BYTES = re.compile(rb"[^\t\n\x20-\x7e]")
+_PLAIN_BYTES = b"\t\n" + bytes(range(0x20, 0x7F))
 # Control characters, and the marks that reorder text on the screen.
 _HARMFUL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
@@ -15,7 +15,8 @@ def harmless(lines: bytes) -> bytes:
 
     Colour sequences are dropped, other control characters are shown as ``\\x1b`` and the like.
     """
-    if not _SUSPICIOUS_BYTES.search(lines):
+    # Several times as fast as a search.
+    if not lines.translate(None, _PLAIN_BYTES):
         return lines
     text = lines.decode(errors="backslashreplace").replace("\r\n", "\n")
     return _HARMFUL.sub(_shown, _COLOUR_SEQUENCE.sub("", text)).encode()
