@@ -69,6 +69,26 @@ class World:
         link.unlink(missing_ok=True)
         link.symlink_to(self.root / self.session)
 
+    def replace(self, *, same_session: bool) -> None:
+        """The machine is gone with all that was not read yet, and another one has its place.
+
+        A Ray that keeps its state elsewhere also keeps the name of its session.
+        """
+        self.finish()
+        self.everything_is_lost()
+        self._content.clear()
+        for entry in list(self.root.iterdir()):
+            entry.unlink() if entry.is_symlink() else shutil.rmtree(entry)
+        self._number -= same_session
+        self.flip()
+
+    def write_late(self, name: str) -> None:
+        """A program of an earlier session, still running for a moment, writes a line."""
+        for key, story in list(self.stories.items()):
+            if key[1] == name and key[0] != self.session and self._live(key).exists():
+                self._append(key, self._new(key, 20) + "\n")
+                story.lost.add(len(story.lines) - 1)
+
     @property
     def logs(self) -> Path:
         """The folder of logs of the latest session."""
@@ -172,7 +192,8 @@ class World:
         for session, name in list(self.stories):
             if session == self.session:
                 self.settle(name)
-            self.complete((session, name))
+            if self._live((session, name)).exists():
+                self.complete((session, name))
 
     def _settled(self, name: str) -> Key:
         self.settle(name)

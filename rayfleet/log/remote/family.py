@@ -75,7 +75,6 @@ class Folder:
         self.path = path
         self._patterns = patterns
         self._names: dict[str, list[tuple[int, str]]] = {}
-        self.roles: dict[str, str] = {}
         self._listed: tuple[int, float] | None = None
         self._known: dict[tuple[int, int], str] = {}
         self._map: dict[str, list[tuple[int, tuple[int, int]]]] = {}
@@ -125,18 +124,18 @@ class Folder:
         self._names = names
         return True
 
+    def role(self, family: str) -> str:
+        """What writes a log, by the first pattern that matches it."""
+        return next((each.role for each in self._patterns if each.matches(family)), "")
+
     def _family(self, name: str) -> tuple[str, int] | None:
         if name.endswith(_COMPRESSED):
             return None
         family, order = generation(name)
-        for pattern in self._patterns:
-            if pattern.matches(family):
-                self.roles[family] = pattern.role
-                return family, order
-        for pattern in self._patterns:
-            if order and pattern.matches(name):
-                self.roles[name] = pattern.role
-                return name, LIVE
+        if any(pattern.matches(family) for pattern in self._patterns):
+            return family, order
+        if order and any(pattern.matches(name) for pattern in self._patterns):
+            return name, LIVE
         return None
 
     def _members(self, files: list[tuple[int, str]]) -> list[Member]:

@@ -128,6 +128,12 @@ class Lineage:
         track = self._tracks.get(member.identity)
         if track is None:
             return None
+        if not (track.id or track.offset or track in self._begun):
+            # Of its file, nothing but the inode is known, and that of another log has it now.
+            self._lose(track)
+            return None
+        if not track.name:
+            track.name, track.role = self.name, self.role
         track.path = member.path
         if track.seen == (member.size, member.time):
             return track
@@ -152,21 +158,20 @@ class Lineage:
         for track in [*self._begun, *self.queue]:
             if track.identity in listed or self._tracks.get(track.identity) is not track:
                 continue
-            if not track.done and (track.fd >= 0 or self._found_again(track)):
-                if track not in gone:
-                    gone.append(track)
+            if track in gone:
+                continue
+            if track.fd < 0:
+                self._find_again(track)
+            if not track.done and track.fd >= 0 and track.confirmed(track.fd):
+                gone.append(track)
             else:
                 self._lose(track)
         return gone
 
-    def _found_again(self, track: Track) -> bool:
+    def _find_again(self, track: Track) -> None:
         member = moved_to_old(track.path)
-        return (
-            member is not None
-            and member.identity == track.identity
-            and self._known(member) is track
-            and track.fd >= 0
-        )
+        if member is not None and member.identity == track.identity:
+            self._known(member)
 
     def _lose(self, track: Track) -> None:
         track.close()

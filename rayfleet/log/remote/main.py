@@ -16,7 +16,7 @@ import sys
 import time
 
 from rayfleet.log.remote.cursor import from_cursor
-from rayfleet.log.remote.family import Folder, Pattern, folders, generation
+from rayfleet.log.remote.family import OLD_FOLDER, Folder, Pattern, folders, generation
 from rayfleet.log.remote.frames import Frames
 from rayfleet.log.remote.lineage import Lineage, Start
 from rayfleet.log.remote.reader import Rewritten, read
@@ -79,6 +79,7 @@ class Node:
         self._request, self._frames, self._watch = request, frames, watch
         self._tracks = {track.identity: track for track in request.cursors}
         self._sessions = Sessions(request.root, request.cursors, request.session)
+        self._begun = _by_family(request.cursors)
         self._folders: dict[tuple[str, str], Folder] = {}
         self._lineages: dict[Key, Lineage] = {}
         self._watched: dict[int, Track] = {}
@@ -212,12 +213,11 @@ class Node:
                 self._look_at = self._looked_at + RUSH_SECONDS
                 continue
             self._follow_names(path)
-            missing = [key for key in self._lineages if key[:2] == (session, path)]
             for name, members in families.items():
-                self._update((session, path, name), folder.roles[name], logs, members)
-            for key in missing:
-                if key[2] not in families and self._lineages[key].queue:
-                    self._update(key, "", logs, [])
+                self._update((session, path, name), folder.role(name), logs, members)
+            for key in [*self._lineages, *self._begun]:
+                if key[:2] == (session, path) and key[2] not in families:
+                    self._update(key, folder.role(key[2]), logs, [])
 
     def _update(self, key: Key, role: str, logs: str, members: list[Member]) -> None:
         session, path, name = key
@@ -226,23 +226,17 @@ class Node:
             shown = os.path.join(path, name)
             if logs and shown.startswith(logs + "/"):
                 shown = shown[len(logs) + 1 :]
-            lineage = Lineage(session, shown, role, self._tracks, self._begun(key))
-            self._lineages[key] = lineage
+            begun = self._begun.pop(key, [])
+            for track in begun:
+                track.name, track.role, track.quiet = shown, role, self._looked_at
+            lineage = self._lineages[key] = Lineage(session, shown, role, self._tracks, begun)
+        elif not members and not lineage.queue:
+            return
         for track in lineage.update(members, self._looked_at, self._start):
             self._frames.file(track)
         for refused, why in lineage.refused.items():
             self._say(f"cannot read {refused}: {why}")
         lineage.refused.clear()
-
-    def _begun(self, key: Key) -> list[Track]:
-        """The tracks of an earlier program that belong to a family."""
-        begun = []
-        for track in self._request.cursors:
-            folder, name = os.path.split(track.path)
-            if (track.session, folder, generation(name)[0]) == key:
-                track.name, track.quiet = key[2], self._looked_at
-                begun.append(track)
-        return begun
 
     def _follow_names(self, path: str) -> None:
         if path not in self._watching:
@@ -333,6 +327,17 @@ class Node:
             track.watch = -1
         lineage.finish(track)
         self._frames.done(track)
+
+
+def _by_family(tracks: list[Track]) -> dict[Key, list[Track]]:
+    """The tracks of an earlier program, each with those of its family."""
+    found: dict[Key, list[Track]] = {}
+    for track in tracks:
+        folder, name = os.path.split(track.path)
+        above, last = os.path.split(folder)
+        key = (track.session, above if last == OLD_FOLDER else folder, generation(name)[0])
+        found.setdefault(key, []).append(track)
+    return found
 
 
 def main(line: bytes, output: int) -> int:

@@ -27,6 +27,8 @@ STEPS = st.one_of(
     st.tuples(st.just("truncate"), logs),
     st.tuples(st.just("delete oldest"), logs),
     st.tuples(st.just("flip")),
+    st.tuples(st.just("write late"), logs),
+    st.tuples(st.just("replace"), st.booleans(), st.floats(0.0, 1.0)),
     st.tuples(st.just("turns"), st.integers(1, 8)),
     st.tuples(st.just("turns"), st.just(500)),
     st.tuples(st.just("time"), st.sampled_from((0.1, 0.6, 2.0, 7.0))),
@@ -53,6 +55,12 @@ def play(world: World, operator: Operator, step: tuple) -> None:
             world.delete_oldest(name)
         case ("flip",):
             world.flip()
+        case "write late", (name, _):
+            world.write_late(name)
+        case "replace", same_session, part:
+            operator.lose(part)
+            world.replace(same_session=same_session)
+            operator.connect()
         case "turns", most:
             operator.turns(most)
         case "time", seconds:
@@ -89,7 +97,7 @@ def test_every_line_comes_once(tail: int, before: list, steps: list, chunk: int)
         )
         operator = Operator(fields)
         for step in before:
-            if step[0] not in {"turns", "cut", "time"}:
+            if step[0] not in {"turns", "cut", "time", "replace"}:
                 play(world, operator, step)
         if tail == 0 or world.root.joinpath("session_latest").readlink().name[-6:-4] != "01":
             world.everything_is_lost()
