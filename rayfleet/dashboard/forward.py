@@ -49,9 +49,12 @@ class Forward:
         with self._lock:
             self._closed = True
             links = tuple(self._open)
-        for link in (self._listener, *links):
+        for link in links:
             with suppress(OSError):
                 link.shutdown(socket.SHUT_RDWR)
+        # Not every system wakes who waits for a connection when the socket is shut down.
+        with suppress(OSError), socket.socket(socket.AF_UNIX) as last:
+            last.connect(str(self.path))
         self._thread.join()
         self._listener.close()
         self.path.unlink(missing_ok=True)

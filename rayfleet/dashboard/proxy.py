@@ -55,7 +55,7 @@ class Proxy:
         name: str,
         path: Path,
         token: Callable[[], str | None],
-        missing: Callable[[web.Request, str], web.Response],
+        missing: Callable[[str], web.Response],
     ) -> None:
         self._name = name
         self._token = token
@@ -87,9 +87,9 @@ class Proxy:
                 return await self._websocket(request, url, headers)
             return await self._plain(request, url, headers)
         except RayfleetError as error:
-            return self._missing(request, str(error.what))
+            return self._missing(str(error.what))
         except _GONE as error:
-            return self._missing(request, str(error) or type(error).__name__)
+            return self._missing(str(error) or type(error).__name__)
 
     async def _plain(self, request: web.Request, url: URL, headers: CIMultiDict[str]) -> Response:
         body = request.content if request.body_exists else None

@@ -43,6 +43,13 @@ class Site:
         """The local port."""
         return _port(self.listener)
 
+    async def index(self, request: web.Request) -> web.StreamResponse:
+        """Ray's page, or the cause when it would have nothing to show but its own login."""
+        if not self.watcher.look.failed:
+            return await self.proxy.handle(request)
+        self.watcher.hurry()
+        return page.cause(self.watcher.look, "")
+
 
 @dataclass(kw_only=True)
 class Dashboards:
@@ -86,6 +93,7 @@ class Dashboards:
         }
         for site in self.sites.values():
             app = self._application(site.port)
+            app.router.add_get("/", site.index)
             app.router.add_route("*", "/{path:.*}", site.proxy.handle)
             await self._serve(app, site.listener)
         app = self._application(self.guard.port, door=DOOR)
@@ -102,7 +110,7 @@ class Dashboards:
         forward = Forward(path, dialled(place))
         self._stack.callback(forward.close)
 
-        def missing(_request: web.Request, said: str) -> web.Response:
+        def missing(said: str) -> web.Response:
             watcher.hurry()
             return page.cause(watcher.look, said)
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rayfleet.cluster.head import Head
 
 LOOK_SECONDS = 10.0  # between two looks at a head that answers
+SHORTEST_SECONDS = 0.5  # between any two looks, however many tabs wait for one
 FIRST_RETRY_SECONDS = 1.0
 LAST_RETRY_SECONDS = 30.0
 DIAL_SECONDS = 10.0
@@ -55,6 +56,11 @@ class Look:
     def answers(self) -> bool:
         """Whether the dashboard answered."""
         return self.seen is not None and self.seen.answers
+
+    @property
+    def failed(self) -> bool:
+        """Whether the last look found no dashboard, or one that refuses us."""
+        return self.seen is not None and not self.seen.answers
 
     @property
     def word(self) -> str:
@@ -116,6 +122,7 @@ class Watcher:
             if now != before and not self._closed.is_set():
                 self.changed(before, now)
             self._failures = 0 if now.answers else self._failures + 1
+            self._closed.wait(SHORTEST_SECONDS)
             self._wake.wait(self._pause())
             self._wake.clear()
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import socket
+import tempfile
 import threading
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -19,6 +21,13 @@ from tests.support.dashboards import Browser, Reply, in_a_loop
 pytestmark = pytest.mark.integration
 
 EAST, CENTRAL = NAMES
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A folder whose path leaves room for that of a Unix socket."""
+    with tempfile.TemporaryDirectory(prefix="rf", dir="/tmp") as folder:
+        yield Path(folder)
 
 
 def clusters(world: World) -> str:
@@ -96,7 +105,13 @@ def test_a_lost_connection_is_opened_again(world: World) -> None:
 def test_a_dashboard_that_is_gone_is_a_row_with_its_cause_until_it_is_back(world: World) -> None:
     world.sshds[EAST].stop()
     world.await_word(EAST, "unreachable")
-    assert "cannot reach the head 127.0.0.1" in clusters(world)
+    wait_until(
+        lambda: "cannot reach the head 127.0.0.1" in clusters(world),
+        what="the cause",
+        timeout=60,
+        interval=0.05,
+        reason=lambda: clusters(world),
+    )
     instead = world.browser.get(world.port(EAST))
     assert instead.status == 502
     assert "cannot reach the head 127.0.0.1" in instead.text
@@ -105,13 +120,22 @@ def test_a_dashboard_that_is_gone_is_a_row_with_its_cause_until_it_is_back(world
     world.sshds[EAST].start()
     world.await_word(EAST, "healthy")
     assert world.browser.get(world.port(EAST), "/api/version").status == 200
-    assert [line for line in world.said if EAST in line][-1] == f"{EAST}: Ray 2.60.0 answers"
+    wait_until(
+        lambda: [line for line in world.said if EAST in line][-1] == f"{EAST}: Ray 2.60.0 answers",
+        what="the narration",
+        timeout=60,
+        interval=0.05,
+        reason=lambda: str(world.said),
+    )
 
 
 def test_a_wrong_token_is_named_and_a_new_one_is_taken_up(world: World) -> None:
     world.entered[EAST].token = "wrong"
     world.await_word(EAST, "unreachable")
     assert "the token in RAY_AUTH_TOKEN is not the cluster&#x27;s" in clusters(world)
+    instead = world.browser.get(world.port(EAST))
+    assert instead.status == 502  # and not Ray's page, which would ask for a token in vain
+    assert "the token in RAY_AUTH_TOKEN is not the cluster&#x27;s" in instead.text
     world.entered[EAST].token = ""
     world.dashboards.sites[EAST].watcher.hurry()
     wait_until(lambda: "it wants a token" in clusters(world), what="the cause", timeout=60)
@@ -120,7 +144,7 @@ def test_a_wrong_token_is_named_and_a_new_one_is_taken_up(world: World) -> None:
     assert "secret-of" not in "\n".join([*world.said, clusters(world)])
 
 
-def test_a_head_that_does_not_answer_holds_up_nobody(tmp_path: Path) -> None:
+def test_a_head_that_does_not_answer_holds_up_nobody() -> None:
     never, asked = threading.Event(), threading.Event()
 
     def stuck() -> None:
@@ -148,16 +172,16 @@ def test_a_head_that_does_not_answer_holds_up_nobody(tmp_path: Path) -> None:
 
 
 def test_nothing_is_left_when_it_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, world: World
+    short_path: Path, monkeypatch: pytest.MonkeyPatch, world: World
 ) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(short_path))
     place = world.entered[EAST].place()
     before = set(threading.enumerate())
     with in_a_loop(Dashboards(fleet="test", places=[place])) as dashboards, ExitStack() as stack:
         browser = Browser(dashboards.guard)
         browser.enter()
         ports = [dashboards.guard.port, *(site.port for site in dashboards.sites.values())]
-        folders = list(tmp_path.glob("rayfleet-*"))
+        folders = list(short_path.glob("rayfleet-*"))
         assert [folder.stat().st_mode & 0o777 for folder in folders] == [0o700]
         # One answer is still on its way.
         link, answer = browser.begin(ports[1], "/stream")
@@ -167,7 +191,7 @@ def test_nothing_is_left_when_it_ends(
     for port in ports:
         with socket.socket() as probe:
             assert probe.connect_ex(("127.0.0.1", port)) != 0
-    assert list(tmp_path.glob("rayfleet-*")) == []
+    assert list(short_path.glob("rayfleet-*")) == []
 
     def left() -> list[str]:
         alive = set(threading.enumerate()) - before
