@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from rayfleet.cluster.heads import Heads, Target
 from rayfleet.console import Console
-from rayfleet.errors import UsageError
+from rayfleet.errors import ToolFailed, UsageError
 from rayfleet.fleet.model import Cluster, Fleet
 from rayfleet.log.follow import Follower
 from rayfleet.log.match import Match
@@ -26,6 +27,8 @@ from rayfleet.project import Project
 
 if TYPE_CHECKING:
     from rayfleet.log.output.sink import Sink
+
+UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def tail_clusters(
@@ -45,9 +48,10 @@ def tail_clusters(
         PartialFailure: some nodes could not be read.
         UnwantedLine: a line matched ``fail_on``.
         NotSeen: the end came, and no line had matched ``until_match``.
+        ToolFailed: there are no such logs, or stdout cannot be written.
         UsageError: there is no such node.
     """
-    out = sys.stdout.buffer
+    out = _stdout()
     with Heads(project, fleet) as heads:
         targets = heads.targets(clusters, options.nodes)
         if not targets:
@@ -71,7 +75,19 @@ def tail_clusters(
         except BrokenPipeError:
             abandon(out)
             return
+        except OSError as error:
+            if error.errno not in UNWRITABLE:
+                raise
+            abandon(out)
+            raise ToolFailed("stdout cannot be written", why=os.strerror(error.errno)) from error
         match.check()
+
+
+def _stdout() -> BinaryIO:
+    # None where it was closed before we began.
+    if sys.stdout is None:
+        raise UsageError("there is no stdout to write to")
+    return sys.stdout.buffer
 
 
 def _output(options: Options, targets: Sequence[Target], out: BinaryIO, fleet: Fleet) -> Sink:

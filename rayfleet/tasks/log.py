@@ -17,7 +17,7 @@ from rayfleet.tasks.edge import chosen, open_session
         "all": "all clusters of the fleet",
         "log": "autoscaler (default), gcs_server, dashboard, raylet, job:<id> or a glob; repeat it",
         "nodes": "head, workers or all (default: head; all for jobs)",
-        "tail": "begin with that many last lines of each file; -1: all"
+        "tail": "begin with that many last lines of each file, before any filter; -1: all"
         " (default: 10; all with --since or --until)",
         "since": "only what was logged after: 5m, 1h30m (ago), 20:00, '2026-11-21 20:00'",
         "until": "only what was logged before, likewise; following ends there",
