@@ -15,22 +15,16 @@ from typing import TYPE_CHECKING
 
 from rayfleet.cluster.heads import Target
 from rayfleet.errors import PartialFailure, RayfleetError, Unreachable, UsageError
+from rayfleet.log.events import CaughtUp, Ended, Event, Lines, Notice, Reached, Trouble
 from rayfleet.log.outbox import Outbox
 from rayfleet.log.output.sink import Enough, Sink
 from rayfleet.log.source import (
     Backoff,
-    CaughtUp,
     Connect,
-    Ended,
-    Event,
-    Lines,
     NoSuchLog,
-    Notice,
-    Reached,
     Request,
     Source,
     Start,
-    Trouble,
     boot_time,
     list_logs,
 )

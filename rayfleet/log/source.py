@@ -14,6 +14,7 @@ from rayfleet.cluster.heads import Target
 from rayfleet.errors import RayfleetError, ToolFailed, Unreachable, UsageError
 from rayfleet.log import frames
 from rayfleet.log.cursors import Cursors
+from rayfleet.log.events import CaughtUp, Ended, Event, Lines, Notice, Reached, Trouble
 from rayfleet.log.frames import FrameReader
 from rayfleet.log.outbox import Closed, Outbox
 from rayfleet.log.output.sink import Batch
@@ -25,12 +26,13 @@ if TYPE_CHECKING:
 SILENCE_SECONDS = 20.0
 """The program writes at least every 5 s, so a node that is silent for this long is lost."""
 
+START_SECONDS = 60.0
+"""How long it may take to start: a Docker engine is asked first, on a head that may be busy."""
+
 WAKE_SECONDS = 1.0
 GRACE_SECONDS = 5.0
 RETRIES = 3
 """How often a lost connection is taken up again without news, when not following."""
-
-OVERHEAD_BYTES = 512  # of a batch, beside its lines
 
 Request = Mapping[str, Any]
 Connect = Callable[[Target], "Head"]
@@ -64,73 +66,6 @@ class Backoff:
         while True:
             yield delay * random.uniform(0.75, 1.25)  # noqa: S311 (jitter, no secret)
             delay = min(delay * 2, self.longest)
-
-
-@dataclass(frozen=True, slots=True)
-class Lines:
-    """Lines to write."""
-
-    batch: Batch
-
-    @property
-    def size(self) -> int:
-        """How much memory they take, about."""
-        return len(self.batch.lines) + OVERHEAD_BYTES
-
-    @property
-    def lines(self) -> int:
-        """How many they are."""
-        return self.batch.lines.count(b"\n")
-
-
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """Something to tell the operator."""
-
-    text: str
-    lines: int = 0
-
-    @property
-    def size(self) -> int:
-        """How much memory it takes, about: a node may say a lot."""
-        return len(self.text) + OVERHEAD_BYTES
-
-
-@dataclass(frozen=True, slots=True)
-class Reached:
-    """The node is read."""
-
-    size: int = 0
-    lines: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """The node could not be read at first; it is tried again."""
-
-    error: RayfleetError
-    size: int = 0
-    lines: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class CaughtUp:
-    """What was in the files has come."""
-
-    size: int = 0
-    lines: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """Nothing more comes of the node: all was read, or ``error`` is why."""
-
-    error: BaseException | None
-    size: int = 0
-    lines: int = 0
-
-
-Event = Lines | Notice | Reached | Trouble | CaughtUp | Ended
 
 
 class Source:
@@ -254,7 +189,8 @@ class Source:
         reader = FrameReader(self._target.name)
         heard = self._now()
         for chunk in stream.chunks(wake=WAKE_SECONDS):
-            if not chunk and self._now() - heard > SILENCE_SECONDS:
+            patience = SILENCE_SECONDS if reader.greeted else START_SECONDS
+            if not chunk and self._now() - heard > patience:
                 raise Unreachable(f"{self._target.name}: nothing was heard of the node for a while")
             for frame in reader.feed(chunk) if chunk else ():
                 if isinstance(frame, frames.Finished):

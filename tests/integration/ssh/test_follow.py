@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import socket
 import threading
 import tty
@@ -22,6 +23,7 @@ from rayfleet.log.output.jsonl import JsonlSink
 from rayfleet.log.output.sink import Batch
 from rayfleet.log.output.style import style_of
 from rayfleet.log.output.text import TextSink
+from rayfleet.log.source import boot_time
 from rayfleet.waiting import wait_until
 from tests.support.following import (
     SECONDS,
@@ -197,12 +199,28 @@ def test_a_killed_connection_is_told_and_no_line_is_lost(sshd: LocalSshd, ray: R
         assert len([text for text in run.said if "Connection refused" in text]) == 1
 
 
+def test_a_laptop_that_slept_through_the_end_of_its_connection_notices_when_it_wakes(
+    sshd: LocalSshd, ray: RayFolder
+) -> None:
+    ray.append("monitor.log", "1")
+    slept = [0.0]
+    with following({CLUSTER: sshd}, request(ray), now=lambda: boot_time() + slept[0]) as run:
+        run.wait_for("1")
+        # Nothing ends the connection: no packet comes any more.
+        for pid in sshd.sessions():
+            os.kill(pid, signal.SIGSTOP)
+        ray.append("monitor.log", "2")
+        slept[0] = 3600.0
+        run.wait_until_said("nothing was heard of the node for a while")
+        run.wait_for("1", "2")
+
+
 def test_a_head_whose_program_dies_is_read_on(sshd: LocalSshd, ray: RayFolder) -> None:
     ray.append("monitor.log", "1")
     with following({CLUSTER: sshd}, request(ray)) as run:
         run.wait_for("1")
         for pid in programs(sshd):
-            os.kill(pid, 9)
+            os.kill(pid, signal.SIGKILL)
         ray.append("monitor.log", "2")
         run.wait_for("1", "2")
 

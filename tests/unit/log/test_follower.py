@@ -351,11 +351,17 @@ def test_a_node_that_falls_silent_is_connected_to_again() -> None:
     def sleep() -> None:
         clock[0] += SILENCE_SECONDS + 1
 
-    node = Node([[hello() + BEAT, NOTHING, NOTHING, sleep, NOTHING, END]])
+    node = Node(
+        [
+            [NOTHING, sleep, NOTHING, hello() + BEAT, sleep, BEAT, NOTHING, sleep, NOTHING, END],
+            [NOTHING, sleep, sleep, sleep, NOTHING, END],
+        ]
+    )
     play = Play({"a": node})
-    play.sink.when_idle = enough_when(lambda: len(node.asked) == 2)
+    play.sink.when_idle = enough_when(lambda: len(node.asked) == 3)
     play.run(FOLLOW, now=lambda: clock[0])
     assert "nothing was heard" in play.said[0]
+    assert node.scripts == []
 
 
 def test_a_node_that_waits_for_us_is_not_silent() -> None:
