@@ -17,7 +17,7 @@ from rayfleet.cluster.nodes import Nodes, known_hosts
 from rayfleet.errors import ToolFailed, Unreachable, UsageError
 from rayfleet.fleet.model import Cluster, Fleet
 from rayfleet.project import Project
-from rayfleet.waiting import DeadlineExceeded, wait_until
+from rayfleet.waiting import Clock, DeadlineExceeded, wait_until
 
 GONE_TIMEOUT = 300.0  # seconds until no node is left
 LAUNCHER_NEWS = ("Launched a new head node", "New status: ")
@@ -35,6 +35,7 @@ class Machines:
     cluster: Cluster
     narrate: Callable[[str], None]
     interval: float = 2.0
+    clock: Clock | None = None
 
     @cached_property
     def config(self) -> LaunchConfig:
@@ -104,7 +105,11 @@ class Machines:
 
         try:
             wait_until(
-                nothing, what="the last node to go", timeout=GONE_TIMEOUT, interval=self.interval
+                nothing,
+                what="the last node to go",
+                timeout=GONE_TIMEOUT,
+                interval=self.interval,
+                clock=self.clock,
             )
         except DeadlineExceeded as error:
             raise ToolFailed(

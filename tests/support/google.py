@@ -80,18 +80,21 @@ class Google:
         return [seen for seen in list(self.server.seen) if method in ("", seen.method)]
 
 
-@dataclass(frozen=True)
+@dataclass
 class CloudClock:
-    """The cloud's clock for those who wait for it: nobody sleeps."""
+    """For those who wait for the cloud: nobody sleeps, and its clock moves on meanwhile."""
 
     cloud: Cloud
+    slept: float = 0.0
 
     def monotonic(self) -> float:
-        """Seconds in the cloud."""
-        return self.cloud.now()
+        """The seconds that were waited."""
+        return self.slept
 
     def sleep(self, seconds: float) -> None:
         """Let them pass."""
+        with self.cloud.lock:
+            self.slept += seconds
         happenings.advance(self.cloud, seconds)
 
 

@@ -7,12 +7,15 @@ from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import yaml
 
 from rayfleet.cluster.config import LaunchConfig
+from rayfleet.cluster.machines import Machines
 from rayfleet.cluster.nodes import Nodes
+from rayfleet.project import Project
 from tests.support.google import Google
 
 CONFIGS = sorted((Path(__file__).parents[2] / "infra" / "clusters").glob("*.yaml"))
@@ -49,9 +52,9 @@ class GoogleCluster:
         return str(self.content["cluster_name"])
 
     @property
-    def nodes(self) -> Nodes:
-        """As rayfleet sees it: a new look, nothing kept from an earlier one."""
-        config = LaunchConfig(
+    def launch_config(self) -> LaunchConfig:
+        """What rayfleet reads of its config."""
+        return LaunchConfig(
             path=Path("no-such-file.yaml"),
             identity=self.name,
             provider=self.google.provider(self.content["provider"], poll_interval=0),
@@ -59,7 +62,11 @@ class GoogleCluster:
             min_workers={},
             hash="",
         )
-        return Nodes(config, clock=self.google.clock)
+
+    @property
+    def nodes(self) -> Nodes:
+        """As rayfleet sees it: a new look, nothing kept from an earlier one."""
+        return Nodes(self.launch_config, clock=self.google.clock)
 
     @cached_property
     def provider(self) -> Any:
@@ -68,6 +75,21 @@ class GoogleCluster:
 
         section = self.google.provider(self.content["provider"], poll_interval=0)
         return _get_node_provider(section, self.name, use_cache=False)
+
+    def machines(self, project: Project) -> Machines:
+        """The operations of start and stop; ``project`` keeps the known hosts."""
+        fleet: Any = SimpleNamespace(project="p")
+        cluster: Any = SimpleNamespace(name=self.name, identity=self.name)
+        machines = Machines(
+            project=project,
+            fleet=fleet,
+            cluster=cluster,
+            narrate=lambda text: None,
+            interval=10.0,
+            clock=self.google.clock,
+        )
+        machines.__dict__.update(nodes=self.nodes, config=self.launch_config)
+        return machines
 
     def node_config(self, node_type: str) -> dict[str, Any]:
         """What Ray asks the cloud for: a head has what bootstrap found out as well."""
