@@ -228,8 +228,10 @@ class Lineage:
             fd = -1 if enough else self.open(track)
             if fd >= 0:
                 place = 0
-                if start.tail >= 0:
-                    place, found = tail_start(fd, member.size, wanted)
+                # What has not been written to since then holds nothing of it, dated or not.
+                older = start.since is not None and member.time < start.since * 1e9
+                if older or start.tail >= 0:
+                    place, found = tail_start(fd, member.size, 0 if older else wanted)
                     wanted -= found
                 if start.since is not None:
                     place = max(place, since_start(fd, member.size, start.since, start.utc_offset))
