@@ -106,6 +106,7 @@ class FrameReader:
         self._have = 0
         self._need = 0
         self._greeted = False
+        self._files: set[int] = set()
 
     @property
     def greeted(self) -> bool:
@@ -156,9 +157,20 @@ class FrameReader:
                 self._need = body + size
                 return None
             frame = _PARSERS[kind](fields, buffer[body : body + size])
+            self._check(frame)
         except (ValueError, KeyError, TypeError) as error:
             raise self._nonsense() from error
         return body + size, frame
+
+    def _check(self, frame: Frame) -> None:
+        """Raise ValueError for a frame about a file that is not being read."""
+        match frame:
+            case Opened():
+                self._files.add(frame.id)
+            case Data() | Done() if frame.id not in self._files:
+                raise ValueError(frame.id)
+            case Done():
+                self._files.discard(frame.id)
 
     def _nonsense(self) -> ToolFailed:
         return ToolFailed(f"{self._node}: what came is not of the program that reads the logs")

@@ -94,7 +94,7 @@ class Source:
         self._backoff = backoff
         self._now = now
         self._stopped = threading.Event()
-        self._head: Head | None = None
+        self._stream: Stream | None = None
         self._cursors = Cursors()
         self._reached = self._caught_up = self._reads = False
         self._lost = ""
@@ -108,10 +108,10 @@ class Source:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the connection; fine from any thread."""
+        """Let the thread end; the connection it closes itself, because that takes a while."""
         self._stopped.set()
-        if self._head is not None:
-            self._head.close()
+        if self._stream is not None:
+            self._stream.close()
 
     def join(self, timeout: float) -> None:
         """Wait ``timeout`` seconds for the thread; one that is connecting may take longer."""
@@ -173,9 +173,6 @@ class Source:
 
     def _read_once(self) -> None:
         with self._connect(self._target) as head:
-            self._head = head
-            if self._stopped.is_set():
-                return
             cursors = [cursor.request() for cursor in self._cursors.known()]
             self._cursors.connected()
             position = {
@@ -183,7 +180,9 @@ class Source:
                 "session": self._session,
                 "cursors": cursors,
             }
-            self._pump(self._start(head, {**self._request, **position}))
+            stream = self._stream = self._start(head, {**self._request, **position})
+            if not self._stopped.is_set():
+                self._pump(stream)
 
     def _pump(self, stream: Stream) -> None:
         reader = FrameReader(self._target.name)

@@ -111,7 +111,10 @@ def read(written: bytes) -> list[Frame]:
         b'{"kind": "beat"}\n',
         b'{"kind": "data", "size": 0}\n',
         b'{"kind": "beat", "size": -1}\n',
-        written({"kind": "data", "id": 1, "end": 3, "mark": [1, 2], "cut": False}, b"cut"),
+        written(FRAMES[1][0])
+        + written({"kind": "data", "id": 1, "end": 3, "mark": [1, 2], "cut": False}, b"cut"),
+        written({"kind": "done", "id": 9}),
+        written({"kind": "data", "id": 9, "end": 3, "mark": [], "cut": False}, b"of no file\n"),
         json.dumps({"kind": "data", "size": BODY_BYTES + 1}).encode() + b"\n",
         b"x" * HEADER_BYTES,
     ],
