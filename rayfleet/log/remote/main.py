@@ -179,7 +179,10 @@ class Node:
         # Once more, for what was written meanwhile and for last lines without an end.
         self._ending = True
         self._look(now)
-        return not self._pump(now)
+        for lineage in self._lineages.values():
+            for track in lineage.queue:
+                track.pending = True
+        return False
 
     # Looking for files
 

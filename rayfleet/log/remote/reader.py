@@ -129,7 +129,7 @@ def tail_start(fd: int, size: int, count: int) -> tuple[int, int]:
                 return start + at + 1, count
             at = block.rfind(b"\n", 0, at)
         position = start
-    return 0, found + begun
+    return 0, min(count, found + begun)
 
 
 def since_start(fd: int, size: int, since: float, utc_offset: int) -> int:
