@@ -58,23 +58,34 @@ def test_policies_are_on_every_region(released: SandboxCli) -> None:
 
 def test_logs_of_all_heads_come_prefixed(released: SandboxCli) -> None:
     lines = released("tail-logs", "--no-follow", "--tail", "3").must().out.splitlines()
-    assert {line.partition("|")[0].strip() for line in lines} == CLUSTERS
-    grepped = (
-        released(
-            "tail-logs",
-            "--no-follow",
-            "--cluster",
-            "us-east5",
-            "--tail",
-            "500",
-            "--grep",
-            "Adding 1 node",
-        )
-        .must()
-        .out
+    sources = {tuple(line.partition("|")[0].split()) for line in lines}
+    assert {cluster for cluster, _ in sources} == CLUSTERS
+    assert {file for _, file in sources} >= {"monitor.log", "monitor.out"}
+
+
+def test_logs_are_filtered_on_the_heads_and_come_as_json(released: SandboxCli) -> None:
+    words = ("--no-follow", "--cluster", "us-east5", "--tail", "-1", "--level", "INFO")
+    found = released("tail-logs", *words, "--include", "Adding 1 node", "--output", "jsonl").must()
+    lines = [json.loads(line) for line in found.out.splitlines()]
+    assert lines
+    assert all("Adding 1 node" in line["message"] for line in lines)
+    assert {(line["cluster"], line["level"]) for line in lines} == {("us-east5", "INFO")}
+    assert all(line["time"] for line in lines)
+
+
+def test_logs_of_workers_are_followed_too(released: SandboxCli) -> None:
+    words = (
+        "--cluster",
+        "us-east5",
+        "--nodes",
+        "all",
+        "--log",
+        "raylet",
+        "--until-match",
+        "raylet",
     )
-    assert grepped.splitlines()
-    assert all("Adding 1 node" in line for line in grepped.splitlines())
+    followed = released("tail-logs", *words, "--tail", "-1").must()
+    assert "us-east5 " in followed.out
 
 
 def test_batch_job_counts_what_a_serial_computation_counts(released: SandboxCli) -> None:
