@@ -58,6 +58,9 @@ def tail_clusters(
             raise UsageError(
                 f"there are no {options.nodes} to follow", next_step="invoke tail-logs --nodes head"
             )
+        if options.follow and console.err.isatty():
+            nodes = targets[0].name if len(targets) == 1 else f"{len(targets)} nodes"
+            console.say(f"following {nodes}; Ctrl-C ends it")
         sink = _output(options, targets, out, fleet)
         if options.window is not None:
             sink = Merge(sink, window=options.window, targets=targets, say=console.say)
