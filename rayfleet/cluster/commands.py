@@ -93,7 +93,7 @@ def run_everywhere(
     alone = len(targets) == 1 and not as_json
     out = sys.stdout.buffer
     shown = _Shown(out, sys.stderr.buffer, clean)
-    with nullcontext() if alone else console.phase(f"a command on {_nodes(targets)}"):
+    with nullcontext() if alone else console.phase(f"run on {_nodes(targets)}"):
         outcomes = execute(
             heads,
             targets,

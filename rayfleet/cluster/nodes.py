@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rayfleet.cluster import google
+from rayfleet.cluster import google, google_hosts
 from rayfleet.cluster.config import LaunchConfig, read_launch_config
 from rayfleet.errors import ToolFailed, Unreachable
 from rayfleet.fleet.model import Cluster, Fleet
@@ -53,8 +53,12 @@ class Nodes:
         return self.address(head)
 
     def workers(self) -> tuple[str, ...]:
-        """Ids of the running workers."""
-        return tuple(sorted(self._alive("list the workers", WORKER)))
+        """Ids of the running workers; of a slice of TPUs, those of its machines."""
+        doing = "list the workers"
+        if not self._in_google():
+            return tuple(sorted(self._alive(doing, WORKER)))
+        found = self._ask(doing, lambda: google_hosts.machines(self._provider, WORKER))
+        return tuple(sorted(found, key=_by_number))
 
     def everything(self) -> tuple[str, ...]:
         """Ids of all nodes that exist, stopped and half-made ones included."""
@@ -75,6 +79,8 @@ class Nodes:
         """
         inside = bool(self.config.provider.get("use_internal_ips"))
         ask = self._provider.internal_ip if inside else self._provider.external_ip
+        if "#" in node and self._in_google():
+            ask = partial(google_hosts.address, self._provider, inside=inside)
         address = self._ask("ask for an address", lambda: ask(node))
         if not address:
             raise Unreachable(
@@ -85,8 +91,11 @@ class Nodes:
         return str(address)
 
     def host_key(self, node: str) -> str:
-        """The node's public host key from its own record; empty where the cloud keeps none."""
+        """The node's public host keys, a line each, from its own record; empty where the cloud
+        keeps none."""
         reader = getattr(self._provider, "host_key", None)
+        if self._in_google():
+            reader = partial(google_hosts.host_keys, self._provider)
         return str(self._ask("read the host key", lambda: reader(node))) if reader else ""
 
     def image_digest(self, node: str) -> str:
@@ -199,7 +208,8 @@ def worker_address(
     return replace(
         address,
         known_hosts=workers,
-        alias=f"{cluster.identity}.{node}",
+        # The id of a TPU VM is a path.
+        alias=f"{cluster.identity}.{node.rpartition('/')[2].replace('#', '.')}",
         worker=worker_label(cluster, node),
     )
 
@@ -207,6 +217,11 @@ def worker_address(
 def worker_label(cluster: Cluster, node: str) -> str:
     """The id of a worker without what the ids of all nodes of its cluster begin with."""
     return node.partition(f"{cluster.identity}-")[2] or node
+
+
+def _by_number(machine: str) -> tuple[str, int]:
+    node, _, index = machine.partition("#")
+    return node, int(index or 0)
 
 
 def known_hosts(project: Project, fleet: Fleet) -> Path:

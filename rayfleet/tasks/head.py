@@ -16,6 +16,7 @@ CHOICE = {
     "parallel": "nodes that work at once",
     "timeout": "how long each node may take, such as 30s, 10m or 2h",
 }
+INTERRUPTED = 130  # by Ctrl-C
 CONTAINER = "where Ray runs: in its container, on machines that have one"
 FILES = {
     **CHOICE,
@@ -108,6 +109,8 @@ def execute(
             run_everywhere(heads, targets, request, session.console, clean=harmless, as_json=json)
         except BrokenPipeError:
             abandon(sys.stdout.buffer)
+        except KeyboardInterrupt:
+            raise Exit(code=INTERRUPTED) from None
 
 
 @task(auto_shortflags=False, iterable=["cluster"], help=FILES)
@@ -183,12 +186,15 @@ def _copy(
     seconds = parse_duration(timeout, "--timeout")
     with Heads(session.project, fleet) as heads:
         targets = heads.targets(clusters, nodes)
-        copy_files(
-            heads,
-            targets,
-            order,
-            session.console,
-            timeout=seconds,
-            limit=limit,
-            as_json=as_json,
-        )
+        try:
+            copy_files(
+                heads,
+                targets,
+                order,
+                session.console,
+                timeout=seconds,
+                limit=limit,
+                as_json=as_json,
+            )
+        except KeyboardInterrupt:
+            raise Exit(code=INTERRUPTED) from None

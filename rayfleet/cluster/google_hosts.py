@@ -1,0 +1,76 @@
+"""The single machines of nodes on Google Cloud, and their own records of their host keys.
+
+A slice of TPUs is one node for Ray's launcher and has several machines; those are called
+``NODE#0``, ``NODE#1`` … here. A machine whose metadata has ``enable-guest-attributes=TRUE``
+writes its public host keys where nobody but itself can write, and the API reads them:
+https://cloud.google.com/compute/docs/metadata/manage-guest-attributes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rayfleet.cluster.google import ALIVE, rows, state
+from rayfleet.google_api import connection, status_of
+
+HOST_KEYS = "hostkeys/"
+NO_RECORD = frozenset({403, 404})  # not for us to read, or nothing written
+
+
+def machines(provider: Any, labels: Mapping[str, str]) -> tuple[str, ...]:
+    """The ids of all machines whose nodes Ray counts as alive and that have these labels."""
+    return tuple(
+        machine
+        for row in rows(provider)
+        if state(row) in ALIVE and labels.items() <= row.get("labels", {}).items()
+        for machine in _machines(row)
+    )
+
+
+def address(provider: Any, machine: str, *, inside: bool) -> str:
+    """The address of one machine of a slice; empty when it has none ``inside`` or outside of its
+    network."""
+    node, _, index = machine.partition("#")
+    resource = provider._get_resource_depending_on_node_name(node)
+    row = _execute(resource, resource.resource.projects().locations().nodes().get(name=node))
+    ends = row.get("networkEndpoints", [])
+    end = ends[int(index)] if int(index) < len(ends) else {}
+    return str((end if inside else end.get("accessConfig", {})).get(_FIELD[inside]) or "")
+
+
+def host_keys(provider: Any, machine: str) -> str:
+    """The public host keys of a machine, a line each, as it wrote them itself; empty when it has
+    not, or when we may not read them."""
+    node, _, index = machine.partition("#")
+    resource = provider._get_resource_depending_on_node_name(node)
+    api, project, zone = resource.resource, resource.project_id, resource.availability_zone
+    if hasattr(api, "instances"):
+        query = api.instances().getGuestAttributes(
+            project=project, zone=zone, instance=node, queryPath=HOST_KEYS
+        )
+    else:
+        body = {"queryPath": HOST_KEYS, "workerIds": [index or "0"]}
+        query = api.projects().locations().nodes().getGuestAttributes(name=node, body=body)
+    try:
+        answer = _execute(resource, query)
+    except Exception as error:
+        if status_of(error) in NO_RECORD:
+            return ""
+        raise
+    records = answer.get("guestAttributes", [answer])
+    items = [item for record in records for item in record.get("queryValue", {}).get("items", [])]
+    return "\n".join(f"{item['key']} {item['value']}" for item in items)
+
+
+_FIELD = {True: "ipAddress", False: "externalIp"}
+
+
+def _machines(row: Mapping[str, Any]) -> list[str]:
+    name, count = str(row["name"]), len(row.get("networkEndpoints", []))
+    return [f"{name}#{index}" for index in range(count)] if count > 1 else [name]
+
+
+def _execute(resource: Any, query: Any) -> dict[str, Any]:
+    answer: dict[str, Any] = query.execute(http=connection(resource.resource._http))
+    return answer
