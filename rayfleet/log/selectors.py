@@ -93,7 +93,7 @@ def _globs(word: str) -> tuple[str, ...]:
 def _of_job(word: str) -> tuple[str, ...]:
     job = word.removeprefix(JOB)
     if not _JOB_ID.fullmatch(job):
-        raise UsageError(f"--log {word!r} names no job", next_step="invoke job.list --all")
+        raise UsageError(f"--log {word!r} names no job", next_step="invoke jobs.list")
     if _DRIVER.fullmatch(job):
         # All that the job's workers print; its driver's own output is under the submission id.
         return (f"worker-*-{job}-*.out", f"worker-*-{job}-*.err", f"runtime_env_setup-{job}.log")
