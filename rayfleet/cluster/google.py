@@ -24,6 +24,16 @@ ALIVE = frozenset(
 DELETE_TIMEOUT = 120.0  # seconds; Google gives a VM up to 90 s to shut down
 DELETE_INTERVAL = 2.0
 NOT_FOUND = 404
+HAS_TPUS = "_has_tpus"
+
+
+def section(provider: Mapping[str, Any], *, tpus: bool) -> dict[str, Any]:
+    """The ``provider`` section for Ray's provider of a cluster with TPUs or without.
+
+    Ray's launcher adds a mark of its own before it makes the provider. Without it the provider
+    sees no TPU VM at all, and says nothing about that.
+    """
+    return {**provider, HAS_TPUS: True} if tpus else dict(provider)
 
 
 def is_google(provider: Any) -> bool:

@@ -151,8 +151,10 @@ class Nodes:
     def _provider(self) -> Any:
         from ray.autoscaler._private.providers import _get_node_provider
 
-        section, name = dict(self.config.provider), self.config.identity
-        return google.patient(_get_node_provider(section, name, use_cache=False))
+        tpus = any("TPU" in node_type.found for node_type in self.config.node_types)
+        section = google.section(self.config.provider, tpus=tpus)
+        provider = _get_node_provider(section, self.config.identity, use_cache=False)
+        return google.patient(provider)
 
     def _ask(self, doing: str, question: Any) -> Any:
         """Every cloud's SDK has its own tree of errors; here they become one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rayfleet.emulator.cloud import Cloud
-from rayfleet.emulator.routes import settle
+from rayfleet.emulator.settling import settle
 from rayfleet.emulator.state import GONE, Row
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rayfleet.emulator import compute, iam, places, queued, secrets, tpu
+from rayfleet.emulator import compute, guest, iam, places, queued, secrets, tpu
 from rayfleet.emulator.cloud import Call, Cloud
 from rayfleet.emulator.discovery import Method, check_body, check_query, document, find_method
 from rayfleet.emulator.faults import Fault
@@ -17,6 +17,7 @@ Handler = Callable[[Call], dict[str, Any]]
 HANDLERS: Mapping[str, Handler] = {
     **compute.HANDLERS,
     **places.HANDLERS,
+    **guest.HANDLERS,
     **tpu.HANDLERS,
     **queued.HANDLERS,
     **iam.HANDLERS,
@@ -91,12 +92,6 @@ def carry_out(cloud: Cloud, routed: Routed, query: Mapping[str, str], fault: Fau
         fault=fault,
     )
     return handler(call)
-
-
-def settle(cloud: Cloud) -> bool:
-    """Bring the cloud to the time that it is; whether anything changed."""
-    changed = bool(list(cloud.state.settle(cloud.now())))
-    return queued.settle(cloud) or changed
 
 
 def described(version: str) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from urllib.parse import parse_qsl, urlsplit
 from rayfleet.emulator.cloud import Cloud
 from rayfleet.emulator.faults import Fault
 from rayfleet.emulator.refusals import Refused
-from rayfleet.emulator.routes import DISCOVERY, Asked, carry_out, described, route, settle
+from rayfleet.emulator.routes import DISCOVERY, Asked, carry_out, described, route
+from rayfleet.emulator.settling import settle
 
 TOKEN_PATH = "/token"  # noqa: S105 (where tokens are given out)
 REMEMBERED = 10_000

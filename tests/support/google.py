@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rayfleet.emulator import happenings
+from rayfleet.emulator import guest, happenings
 from rayfleet.emulator.account import environment, write_account
 from rayfleet.emulator.clock import EmulatedClock
 from rayfleet.emulator.cloud import Cloud
@@ -61,6 +61,10 @@ class Google:
     def preempt(self, name: str) -> None:
         """Take a spot machine or slice back."""
         happenings.preempt(self.cloud, name)
+
+    def write(self, name: str, key: str, value: str, *, worker: int = 0) -> bool:
+        """Let a machine write a guest attribute, if its metadata lets it."""
+        return guest.write(self.cloud, name, key, value, worker=worker)
 
     def states(self, table: str) -> dict[str, str]:
         """What there is of ``instances``, ``nodes`` or ``queuedResources``: the state by the last

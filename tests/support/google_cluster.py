@@ -12,13 +12,14 @@ from typing import Any
 
 import yaml
 
-from rayfleet.cluster.config import LaunchConfig
+from rayfleet.cluster.config import LaunchConfig, read_node_types
 from rayfleet.cluster.machines import Machines
 from rayfleet.cluster.nodes import Nodes
 from rayfleet.project import Project
 from tests.support.google import Google
 
 CONFIGS = sorted((Path(__file__).parents[2] / "infra" / "clusters").glob("*.yaml"))
+GENERATED = ("region", "availability_zone", "project_id")
 IMAGE = "us-central2-docker.pkg.dev/hai-gcp-models/marin/marin_cluster:4554f82"
 
 
@@ -26,6 +27,11 @@ def read_config(path: Path) -> dict[str, Any]:
     """A generated config."""
     content: dict[str, Any] = yaml.safe_load(path.read_text())
     return content
+
+
+def read_production(name: str) -> dict[str, Any]:
+    """The generated config of one production cluster."""
+    return read_config(next(path for path in CONFIGS if path.stem == name))
 
 
 def bootstrapped(google: Google, content: Mapping[str, Any]) -> dict[str, Any]:
@@ -57,10 +63,11 @@ class GoogleCluster:
         return LaunchConfig(
             path=Path("no-such-file.yaml"),
             identity=self.name,
-            provider=self.google.provider(self.content["provider"], poll_interval=0),
+            provider=self._generated_provider(),
             image=IMAGE,
             min_workers={},
             hash="",
+            node_types=read_node_types(self.content),
         )
 
     @property
@@ -73,8 +80,13 @@ class GoogleCluster:
         """Ray's provider, as the launcher and the autoscaler have it."""
         from ray.autoscaler._private.providers import _get_node_provider
 
-        section = self.google.provider(self.content["provider"], poll_interval=0)
+        section = self._generated_provider() | {"_has_tpus": True}  # as bootstrap leaves it
         return _get_node_provider(section, self.name, use_cache=False)
+
+    def _generated_provider(self) -> dict[str, Any]:
+        """As the generated config has it: what bootstrap adds is not in any file."""
+        section = {key: self.content["provider"][key] for key in GENERATED}
+        return self.google.provider(section, poll_interval=0)
 
     def machines(self, project: Project) -> Machines:
         """The operations of start and stop; ``project`` keeps the known hosts."""
@@ -117,5 +129,4 @@ class GoogleCluster:
 
 def google_cluster(google: Google, config: str = "us-central2") -> GoogleCluster:
     """The cluster of one production config, bootstrapped, with no nodes yet."""
-    path = next(path for path in CONFIGS if path.stem == config)
-    return GoogleCluster(google=google, content=bootstrapped(google, read_config(path)))
+    return GoogleCluster(google=google, content=bootstrapped(google, read_production(config)))

@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
-from rayfleet.cluster.google import ALIVE, ENDING, alive, existing, is_google, remaining
+from rayfleet.cluster.google import (
+    ALIVE,
+    ENDING,
+    HAS_TPUS,
+    alive,
+    existing,
+    is_google,
+    remaining,
+    section,
+)
 
 pytest.importorskip("ray")
 
@@ -97,3 +106,10 @@ def test_ray_counts_these_states_as_alive_and_no_other() -> None:
     compute_, tpu = node.GCPComputeNode, node.GCPTPUNode
     assert compute_.NON_TERMINATED_STATUSES | tpu.NON_TERMINATED_STATUSES == ALIVE
     assert not ENDING & (ALIVE | compute_.TERMINATED_STATUSES)
+
+
+def test_ray_is_told_of_tpus_by_its_launchers_own_mark() -> None:
+    config = pytest.importorskip("ray.autoscaler._private.gcp.config")
+    assert config.HAS_TPU_PROVIDER_FIELD == HAS_TPUS
+    assert section({"type": "gcp"}, tpus=True) == {"type": "gcp", HAS_TPUS: True}
+    assert section({"type": "gcp"}, tpus=False) == {"type": "gcp"}

@@ -1,0 +1,120 @@
+"""`ray up` itself against the emulated Google Cloud: the head is a real sshd."""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rayfleet.cluster.config import LaunchConfig
+from rayfleet.cluster.machines import Machines
+from rayfleet.cluster.nodes import Nodes
+from rayfleet.errors import ToolFailed
+from rayfleet.project import Project
+from tests.support.google import Google
+from tests.support.google_cluster import GoogleCluster, read_production
+from tests.support.sshd import LocalSshd
+
+pytestmark = pytest.mark.integration
+
+NOTHING = (
+    "initialization_commands",
+    "setup_commands",
+    "head_setup_commands",
+    "worker_setup_commands",
+    "head_start_ray_commands",
+    "worker_start_ray_commands",
+)
+
+
+@pytest.fixture
+def sshd(tmp_path: Path) -> Iterator[LocalSshd]:
+    server = LocalSshd(folder=tmp_path / "sshd")
+    server.prepare()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def cluster(
+    google: Google, sshd: LocalSshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> GoogleCluster:
+    """The production config of us-central2, whose commands do nothing."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    content = read_production("us-central2")
+    content |= {key: ["true"] for key in NOTHING}
+    del content["docker"]
+    content["provider"] = google.provider(content["provider"], poll_interval=0)
+    content["auth"] = {
+        "ssh_user": getpass.getuser(),
+        "ssh_private_key": str(sshd.folder / "client_key"),
+        "ssh_proxy_command": sshd.inetd_command,
+    }
+    (tmp_path / "us-central2.yaml").write_text(yaml.safe_dump(content))
+    return GoogleCluster(google=google, content=content)
+
+
+@pytest.fixture
+def machines(cluster: GoogleCluster, project: Project, tmp_path: Path) -> Machines:
+    made = cluster.machines(project)
+    path = tmp_path / "us-central2.yaml"
+    config: LaunchConfig = replace(
+        cluster.launch_config, path=path, hash=hashlib.sha256(path.read_bytes()).hexdigest()
+    )
+    made.__dict__.update(
+        config=config, nodes=Nodes(config, clock=made.clock or cluster.google.clock)
+    )
+    return made
+
+
+def head(google: Google) -> dict[str, Any]:
+    (row,) = google.cloud.state.table("instances").values()
+    view: dict[str, Any] = row["view"]
+    return view
+
+
+def test_a_cluster_is_launched_restarted_and_ended(
+    google: Google, cluster: GoogleCluster, machines: Machines
+) -> None:
+    first = machines.launch()
+    assert head(google)["name"] == first
+    assert head(google)["labels"]["ray-node-status"] == "up-to-date"
+    assert head(google)["serviceAccounts"][0]["email"].startswith("ray-autoscaler-sa-v1@")
+
+    cluster.add("tpu_worker", 2)
+    (slice_,) = cluster.add("tpu_slice_v4_16")
+    google.preempt(slice_)
+    assert machines.terminate() == 4
+    machines.require_none()
+    second = machines.launch()
+    assert second != first
+
+    machines.terminate()
+    machines.require_none()
+    assert google.states("nodes") == google.states("instances") == {}
+
+
+def test_a_zone_without_machines_is_what_the_error_says(google: Google, machines: Machines) -> None:
+    google.cloud.stockouts.add(("n2-standard-8", "us-central2-b"))
+    with pytest.raises(ToolFailed, match="does not have enough resources"):
+        machines.launch()
+    assert machines.nodes.remaining() == ()
+
+
+def test_a_quota_is_what_the_error_says(google: Google, machines: Machines) -> None:
+    google.cloud.quotas["CPUS", "us-central2"] = 4
+    with pytest.raises(ToolFailed, match=r"Quota 'CPUS' exceeded\.  Limit: 4\.0"):
+        machines.launch()
+    assert machines.nodes.remaining() == ()
+
+
+def test_an_api_that_is_down_is_what_the_error_says(google: Google, machines: Machines) -> None:
+    google.inject("compute.*", times=-1, status=503, message="Try later.")
+    with pytest.raises(ToolFailed, match=r"503.*Try later\."):
+        machines.launch()
