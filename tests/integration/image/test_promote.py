@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,21 @@ REGIONS = ("us-central2", "europe-west4")
 @pytest.fixture
 def depot(tmp_path: Path, start_registry: Callable[[str], LocalRegistry]) -> Depot:
     return make_depot(tmp_path, {region: start_registry(region) for region in REGIONS})
+
+
+def test_a_pin_that_cleanup_policies_would_take_moves_neither_latest_nor_the_pin(
+    depot: Depot,
+) -> None:
+    def refuse(*_: object) -> None:
+        raise ToolFailed("the cleanup policies delete what is in use")
+
+    depot.push("cluster", "one")
+    with depot.open() as registries:
+        promoter = replace(depot.promoter(registries), protect_pin=refuse)
+        with pytest.raises(ToolFailed, match="delete what is in use"):
+            promoter.promote(depot.order("one", "v1", pin=True))
+    assert depot.tags("cluster", "latest") == ["", ""]
+    assert not depot.fleet.outputs.pins.exists()
 
 
 def test_a_tag_is_given_in_every_region(depot: Depot) -> None:
