@@ -1,7 +1,9 @@
 """Which files belong together: a log and what it was rotated to, and the folders of sessions.
 
-Python's handlers call an older file ``name.ext.N``, Ray's C++ ones ``name.N.ext``; the higher
-``N``, the older. Sent to the nodes: Python 3.8, the standard library only.
+An older file is called ``name.ext.N`` (by Python, by logrotate, and by all of Ray 2.60) or
+``name.N.ext`` (by spdlog, which Ray's C++ programs log with); the higher ``N``, the older.
+
+Sent to the nodes: Python 3.8, the standard library only.
 """
 
 # pathlib takes longer to import than the program to start.
@@ -141,7 +143,7 @@ class Folder:
     def _members(self, files: list[tuple[int, str]]) -> list[Member]:
         members: dict[tuple[int, int], Member] = {}
         for order, name in files:
-            path = os.path.join(self.path, name)
+            path = f"{self.path}/{name}"
             try:
                 info = os.stat(path)
             except OSError:

@@ -62,6 +62,9 @@ class Lineage:
         self.closing = False
         self._tracks = tracks
         self._begun = [track for track in begun if tracks.get(track.identity) is track]
+        # What was seen last, and whether seeing the same again means that nothing is to be done.
+        self._sight: list[tuple[tuple[int, int], int, int, int]] = []
+        self._at_rest = False
         # Tracks whose files are gone or were written anew: copies are recognised by them.
         self._ghosts: list[Track] = []
 
@@ -71,6 +74,9 @@ class Lineage:
         ``start`` is for a log that was there before us, None means: from its beginning. ``now``
         is in seconds of any clock.
         """
+        sight = [(member.identity, member.order, member.size, member.time) for member in members]
+        if sight == self._sight and self._at_rest and not self.closing:
+            return []
         known = [self._known(member) for member in members]
         gone = self._gone({member.identity for member in members})
         places = [0] * len(members)
@@ -84,6 +90,8 @@ class Lineage:
                 known[index] = self._begin(member, members[-1], places[index], now)
         self._begun = []
         self._line_up(gone, members, known, now)
+        self._sight = sight
+        self._at_rest = not gone and None not in known
         return [track for track in self.queue if not track.id and not track.done]
 
     def open(self, track: Track) -> int:
@@ -117,6 +125,11 @@ class Lineage:
             if info.st_size and (info.st_dev, info.st_ino) not in self._tracks:
                 return True
         return False
+
+    def doubt(self, track: Track) -> None:
+        """What was read of a track is not in its file any more."""
+        track.pending, track.seen = False, None
+        self._at_rest = False
 
     def finish(self, track: Track) -> None:
         """Nothing more is expected of a track."""
@@ -201,7 +214,6 @@ class Lineage:
     def _line_up(
         self, gone: list[Track], members: list[Member], known: list[Track | None], now: float
     ) -> None:
-        self.queue = gone
         for track in gone:
             quiet = now - track.quiet > QUIET_SECONDS
             track.final = self.closing or quiet or any(member.size for member in members)
@@ -216,7 +228,7 @@ class Lineage:
                     found.pending = found.pending or found.final
                     lined_up.append(found)
             newer = newer or member.size > 0
-        self.queue += reversed(lined_up)
+        self.queue = [*gone, *reversed(lined_up)]
 
     def _first_places(self, members: list[Member], start: Start) -> list[int]:
         """Where to begin in each file, counting lines from the newest file backwards."""

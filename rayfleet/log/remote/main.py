@@ -296,7 +296,7 @@ class Node:
         try:
             piece = read(track, fd, self._request.chunk_bytes, final=final, now=now)
         except Rewritten:
-            track.pending, track.seen = False, None
+            lineage.doubt(track)
             self._look_at = self._looked_at + RUSH_SECONDS
             return False
         (self._holding.add if track.hold else self._holding.discard)(track)
