@@ -54,6 +54,8 @@ def test_policies_are_on_every_region(released: SandboxCli) -> None:
         assert region in shown
     assert shown.count("delete-older-than-30d") >= 3
     assert shown.count("keep-16") >= 3
+    forecasts = released("registry.preview", "--json").must().json()
+    assert [each["endangered"] + each["not_asked"] for each in forecasts] == [[], [], []]
 
 
 def test_logs_of_all_heads_come_prefixed(released: SandboxCli) -> None:
