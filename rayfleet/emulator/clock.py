@@ -14,19 +14,19 @@ class EmulatedClock:
     """Seconds since the epoch in the cloud.
 
     Each request moves the clock on by ``step`` seconds, so that whoever polls an operation gets
-    somewhere without waiting. ``live`` adds the machine's own time, for rehearsals.
+    somewhere without waiting. ``speed`` seconds pass in the cloud for each of the machine's, for
+    rehearsals.
     """
 
     seconds: float = START
     step: float = 0.0
-    live: bool = False
+    speed: float = 0.0
     _seen: float = field(default_factory=time.monotonic, repr=False)
 
     def now(self) -> float:
         """The time."""
-        if self.live:
-            before, self._seen = self._seen, time.monotonic()
-            self.seconds += self._seen - before
+        before, self._seen = self._seen, time.monotonic()
+        self.seconds += (self._seen - before) * self.speed
         return self.seconds
 
     def advance(self, seconds: float) -> None:

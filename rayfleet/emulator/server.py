@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from rayfleet.emulator.cloud import Cloud
+from rayfleet.emulator.control import CONTROL, control
 from rayfleet.emulator.faults import Fault
 from rayfleet.emulator.refusals import Refused
 from rayfleet.emulator.routes import DISCOVERY, Asked, carry_out, described, route
@@ -84,6 +85,8 @@ class Server:
         """
         if asked.path == TOKEN_PATH:
             return self._token()
+        if asked.path.startswith(CONTROL):
+            return control(self.cloud, asked.path.removeprefix(CONTROL), asked.raw)
         if asked.path == DISCOVERY:
             return described(asked.query.get("version", ""))
         method, resource, status = "", asked.path, 500
