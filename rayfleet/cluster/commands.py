@@ -133,7 +133,7 @@ def copy_files(
     require_source(order)
     _require_some(targets)
     doing = "upload to" if order.upload else "download from"
-    with console.phase(f"{'try to ' if order.dry_run else ''}{doing} {_nodes(targets)}"):
+    with console.phase(f"{'dry run: ' if order.dry_run else ''}{doing} {_nodes(targets)}"):
         results = transfer(
             heads,
             targets,
@@ -147,7 +147,8 @@ def copy_files(
     else:
         rows = [(r.target.name, r.files, r.size, r.place) for r in results if r.error is None]
         if rows:
-            console.table(("node", "files", "bytes", "to"), rows)
+            to = "would go to" if order.dry_run else "went to"
+            console.table(("node", "files", "bytes", to), rows)
     failed = {result.target.name: result.error for result in results if result.error is not None}
     _conclude(console, failed, targets, "the transfer")
 

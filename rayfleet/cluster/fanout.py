@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from rayfleet.errors import PartialFailure, RayfleetError, Unreachable
+from rayfleet.errors import PartialFailure, RayfleetError, ToolFailed, Unreachable
 
 T = TypeVar("T")
 
@@ -56,13 +56,17 @@ def require_all(
 
     Raises:
         RayfleetError: the failure itself, of the only one.
-        Unreachable: none of several could be reached.
-        PartialFailure: some of several failed.
+        Unreachable: none could be reached.
+        PartialFailure: some failed; or the only one, where it is a tool that did.
     """
     if not failures:
         return
     if total == 1:
-        raise next(iter(failures.values()))
+        (error,) = failures.values()
+        if isinstance(error, ToolFailed):
+            # A script need not know how many nodes its globs meant.
+            raise PartialFailure(error.what, why=error.why, next_step=error.next_step) from error
+        raise error
     names = ", ".join(failures)
     everywhere = len(failures) == total
     if everywhere and all(isinstance(error, Unreachable) for error in failures.values()):

@@ -35,6 +35,7 @@ _OPTIONS = (
     "--no-human-readable",
     f"--timeout={IDLE_SECONDS}",
 )
+_SUMMARY = "Number of files"
 _FILES = re.compile(r"Number of (?:regular )?files transferred: ([\d,.]+)")
 _SIZE = re.compile(r"Total transferred file size: ([\d,.]+)")
 # rsync's own codes that mean the connection: protocol stream, socket, time-out, and ssh's.
@@ -137,10 +138,14 @@ def _copy(
     from rayfleet.process import Finished, run
 
     lines: list[str] = []
+    names = True
 
     def heard(line: str) -> None:
+        nonlocal names
         lines.append(line)
-        on_file(target, line)
+        names = names and not line.startswith((_SUMMARY, "rsync"))
+        if names:
+            on_file(target, line)
 
     with entry(heads.address(target), ask=False) as way:
         folder = Path(place) if place.endswith("/") else Path(place).parent
@@ -202,8 +207,8 @@ def _failure(heads: Heads, target: Target, code: int, lines: Sequence[str]) -> R
             heads.open(target)
         except RayfleetError as error:
             return error
-    # The first is the cause; the last one only sums up.
-    said = [line for line in lines if line.startswith(("rsync:", "rsync error:"))]
+    # "rsync error:" only sums up, and the pipe broke because the other side gave up.
+    said = [line for line in lines if line.startswith("rsync:") and "Broken pipe" not in line]
     return ToolFailed(
         f"{target.name}: rsync failed (exit {code})",
         why="\n  ".join(said[:CAUSES] or lines[-CAUSES:]) or "it said nothing",

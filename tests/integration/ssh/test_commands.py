@@ -210,6 +210,7 @@ def test_a_command_that_takes_too_long_is_ended_there(
     fleet.add_head("us-east5")
     words = ("exec", "--cluster", "us-east5", "--timeout", "1s", "--")
     done = operator.types(*words, "echo $$; exec sleep 600")
+    assert done.code == 2
     assert "us-east5: the command did not end within 1 s" in done.err
     folder = Path(f"/proc/{int(done.out)}")
     wait_until(lambda: not folder.exists(), what="the end of the command", timeout=30)
