@@ -57,7 +57,7 @@ def tail_logs(
     until_match: str | None = None,
     drop: bool = False,
 ) -> None:
-    """Follow logs of many clusters; by default those of every autoscaler.
+    """Follow logs of many clusters, the autoscalers' by default.
 
     A lost connection is taken up again where it was. Exits with 2 when some nodes could not be
     read, and with 4 when none could.
