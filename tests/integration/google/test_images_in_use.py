@@ -36,8 +36,7 @@ def fleet(tmp_path: Path, google: Google, cluster: GoogleCluster) -> ProtectedFl
         "cluster_name": name,
         "provider": cluster.launch_config.provider,
         "docker": {"image": made.image(REGION, tag="4554f82")},
-        "head_node_type": "head",
-        "available_node_types": {"head": {"min_workers": 0, "node_config": {}}},
+        **{key: cluster.content[key] for key in ("head_node_type", "available_node_types")},
     }
     fleet.config_path(one).write_text(json.dumps(content))
     key = (made.sshd.folder / "host_key.pub").read_text()
