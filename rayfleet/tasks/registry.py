@@ -57,7 +57,7 @@ def cleanup(
     help={"region": REGION, "json": "Print JSON instead of a table."},
 )
 def preview(context: Context, region: list[str], json: bool = False) -> None:
-    """Show which versions registry.cleanup would let go, which stay, and why.
+    """Show what registry.cleanup would delete or keep, and why.
 
     From what every region really holds and everything that needs an image. Fails if policies in
     force would delete an image in use, or if a cluster could not be asked what it runs.
@@ -86,3 +86,38 @@ def show(context: Context, region: list[str], json: bool = False) -> None:
     inventory = read_inventory(session.fleet(), regions=region)
     inventory.show(session.console, as_json=json)
     inventory.raise_failures()
+
+
+@task(
+    iterable=["region"],
+    auto_shortflags=False,
+    help={
+        "region": REGION,
+        "check": "Only look; keep no login.",
+        "plain-text": "Keep a password in Docker's configuration where it has no helper.",
+        "json": "Print JSON instead of a table.",
+    },
+)
+def login(
+    context: Context,
+    region: list[str],
+    check: bool = False,
+    plain_text: bool = False,
+    json: bool = False,
+) -> None:
+    """Try the login of every region, and keep it for Docker.
+
+    Says how a push logs in to each region and whether it may pull and push there: an upload is
+    begun in every repository and cancelled. A refusal names the permission and the command that
+    grants it. Without --check, logins that work are kept in Docker's credential helper.
+    """
+    from rayfleet.registry.keep_login import keep_logins
+    from rayfleet.registry.login import check_logins
+
+    session = open_session(context)
+    fleet = session.fleet()
+    report = check_logins(fleet, regions=region)
+    if not check:
+        report = keep_logins(report, fleet, console=session.console, plain_text=plain_text)
+    report.show(session.console, as_json=json)
+    report.raise_failures()

@@ -26,7 +26,7 @@ from rayfleet.registry.policy import (
     short_duration,
 )
 from rayfleet.registry.repositories import ensure_repositories
-from rayfleet.registry.uses import Uses
+from rayfleet.registry.uses import Kind, Unknown, Use, Uses
 from tests.support.artifact_registry import family, fleet_of, quiet
 from tests.support.memory_api import MemoryApi
 
@@ -67,6 +67,42 @@ def test_equal_policies_need_no_write_whatever_else_is_there() -> None:
 def test_policies_that_only_rehearse_are_made_live() -> None:
     made = plan(OURS, found(*OURS, dry_run=True))
     assert (made.change, made.goes_live) == (Change.SET, True)
+
+
+def test_an_empty_repository_gets_its_policy_though_somebody_was_not_asked() -> None:
+    nobody = Uses(unknown=(Unknown(by="us-east5", why="it has no generated config"),))
+    made = plan_cleanup(HERE, OURS, found(), now=datetime.now(UTC), uses=nobody)
+    assert (made.change, made.cautious, made.policies) == (Change.SET, False, OURS)
+
+
+def test_strangers_under_our_names_give_way_and_no_others() -> None:
+    stranger = replace(FOREIGN, id="keep-in-use-tags")
+    alike = replace(FOREIGN, id="keep-in-use-forever")
+    made = plan(OURS, found(*OURS, stranger, alike))
+    assert (made.replaced, made.others) == (("keep-in-use-tags",), (alike,))
+
+
+def test_rules_that_others_left_no_room_for_are_an_error_that_names_them() -> None:
+    eight = [replace(FOREIGN, id=f"theirs-{number}") for number in range(8)]
+    needs = Uses(known=(Use(by="a head", kind=Kind.NODE, digest=f"sha256:{'1' * 64}"),))
+    with pytest.raises(ToolFailed, match="would have 11 cleanup policies") as caught:
+        plan_cleanup(HERE, OURS, found(*eight), now=datetime.now(UTC), uses=needs)
+    assert "theirs-0" in caught.value.text()
+    made = plan_cleanup(HERE, OURS, found(*eight[1:]), now=datetime.now(UTC), uses=needs)
+    assert len(made.after) == 10
+
+
+def test_the_order_of_prefixes_is_no_difference() -> None:
+    digests = [f"sha256:{number * 64}" for number in "12"]
+    needs = Uses(known=tuple(Use(by="a", kind=Kind.NODE, digest=each) for each in digests))
+    turned = Policy(
+        id="keep-in-use-1",
+        action=Action.KEEP,
+        rule=Condition(version_name_prefixes=tuple(reversed(digests))),
+    )
+    there = found(*OURS, turned)
+    made = plan_cleanup(HERE, OURS, there, now=datetime.now(UTC), uses=needs)
+    assert made.change is Change.NONE
 
 
 def test_ours_of_an_older_value_are_replaced_and_foreign_ones_stay() -> None:
