@@ -19,6 +19,7 @@ T = TypeVar("T")
 TRANSIENT = frozenset({408, 429, 500, 502, 503, 504})
 """HTTP statuses that may be others a moment later."""
 RATE_LIMITS = frozenset({"rateLimitExceeded", "userRateLimitExceeded"})  # with 403
+BUSY = "unable to queue the operation"  # with 409: something else is done to this TPU VM
 ATTEMPTS = 5
 FIRST_WAIT = 1.0  # seconds; it doubles
 PATIENCE = 90.0  # seconds after which nothing is tried again
@@ -69,8 +70,10 @@ def transient(error: Exception) -> bool:
     status = status_of(error)
     if status:
         reason = _field(error, "reason")
-        return (status in TRANSIENT and not over_quota(error)) or (
-            status == 403 and reason in RATE_LIMITS
+        return (
+            (status in TRANSIENT and not over_quota(error))
+            or (status == 403 and reason in RATE_LIMITS)
+            or (status == 409 and BUSY in said(error))
         )
     if isinstance(error, ConnectionError | TimeoutError | HTTPException):
         return True

@@ -108,30 +108,42 @@ class Nodes:
         parallel; returns the ids."""
         nodes = self.everything()
         heads = self._existing("list the head", HEAD)
-        for node in heads:
-            self.terminate(node)
+        self.terminate(*heads)
         # Workers that the dying head was still launching are in this second look.
         rest = [node for node in self.everything() if node not in heads]
-        with ThreadPoolExecutor(TERMINATE_LIMIT) as pool:
-            list(pool.map(self.terminate, rest))
+        self.terminate(*rest)
         return tuple(dict.fromkeys((*nodes, *rest)))
 
-    def terminate(self, node: str) -> None:
-        """Terminate one node; one that is gone is fine.
+    def terminate(self, *nodes: str) -> None:
+        """Terminate these nodes side by side; one that is gone is fine.
 
-        Google Cloud has ended it then, unless that takes longer than
-        :data:`rayfleet.cluster.google.DELETE_TIMEOUT`: :meth:`remaining` still has it.
+        Google Cloud has ended them then, unless that takes longer than
+        :data:`rayfleet.cluster.google.DELETE_TIMEOUT`: :meth:`remaining` still has those.
         """
-        doing = f"terminate {node}"
-        if not self._in_google():
-            self._ask(doing, lambda: self._provider.terminate_node(node))
+        if not nodes:
             return
-        operation = self._ask(doing, lambda: google.start_deletion(self._provider, node))
-        end = self.clock.monotonic() + google.DELETE_TIMEOUT
-        while operation and self.clock.monotonic() < end:
-            if self._ask(doing, lambda: google.has_ended(self._provider, node, operation)):
-                return
-            self.clock.sleep(google.DELETE_INTERVAL)
+        end_one = self._start_deletion if self._in_google() else self._terminate
+        with ThreadPoolExecutor(TERMINATE_LIMIT) as pool:
+            started = dict(zip(nodes, pool.map(end_one, nodes), strict=True))
+            going = {node: operation for node, operation in started.items() if operation}
+            end = self.clock.monotonic() + google.DELETE_TIMEOUT
+            while going and self.clock.monotonic() < end:
+                over = dict(zip(going, pool.map(self._has_ended, going.items()), strict=True))
+                going = {node: going[node] for node in going if not over[node]}
+                if going:
+                    self.clock.sleep(google.DELETE_INTERVAL)
+
+    def _terminate(self, node: str) -> None:
+        self._ask(f"terminate {node}", lambda: self._provider.terminate_node(node))
+
+    def _start_deletion(self, node: str) -> dict[str, Any] | None:
+        found = self._ask(f"terminate {node}", lambda: google.start_deletion(self._provider, node))
+        return found or None
+
+    def _has_ended(self, going: tuple[str, dict[str, Any]]) -> bool:
+        node, operation = going
+        doing = f"terminate {node}"
+        return bool(self._ask(doing, lambda: google.has_ended(self._provider, node, operation)))
 
     def _alive(self, doing: str, labels: dict[str, str]) -> tuple[str, ...]:
         if self._in_google():

@@ -8,6 +8,7 @@ import pytest
 
 from rayfleet import google_api
 from rayfleet.cluster.machines import GONE_TIMEOUT
+from rayfleet.emulator import tpu
 from rayfleet.emulator.cloud import Cloud
 from rayfleet.errors import ToolFailed, Unreachable
 from rayfleet.project import Project
@@ -22,6 +23,7 @@ FAULTS: dict[str, dict[str, Any]] = {
     "500": {"status": 500},
     "503": {"status": 503},
     "too many requests": {"status": 429, "message": "Rate limit"},
+    "busy": {"status": 409, "message": "unable to queue the operation"},
     "rate limit": {"status": 403, "reason": "rateLimitExceeded"},
     "cut before": {"cut": "before"},
     "cut after": {"cut": "after"},
@@ -89,6 +91,22 @@ def test_a_deletion_that_never_ends_is_named(
     assert google.cloud.now() - start < 2 * GONE_TIMEOUT
     assert machines.nodes.everything() == ()  # it is on its way out, and was not asked again
     assert len(google.seen(method)) == (1 if "compute" in method else 2)
+
+
+def test_a_hundred_slices_go_in_the_time_of_one(
+    google: Google, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tpu, "PAGE", 30)  # all pages are read, too
+    cluster = google_cluster(google)
+    cluster.add("head_default")
+    cluster.add("tpu_worker", 100)
+    assert len(cluster.nodes.everything()) == 101
+    google.cloud.clock.step = 0.0
+    start = google.cloud.now()
+    assert len(cluster.nodes.terminate_all()) == 101
+    assert cluster.nodes.remaining() == ()
+    slowest = google.cloud.durations.delete + google.cloud.durations.tpu_delete
+    assert google.cloud.now() - start < 2 * slowest
 
 
 def test_a_slow_deletion_is_waited_for(
