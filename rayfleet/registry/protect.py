@@ -76,7 +76,7 @@ def pin_uses(fleet: Fleet, family: str, pin: Pin | None = None) -> Uses:
         known=tuple(
             Use(
                 by=f"the {slot} pin of {family}",
-                kind=Kind.PIN if slot != "previous" else Kind.ROLLOUT,
+                kind=Kind.PIN,
                 digest=each.digest,
                 tag="" if each.digest else each.tag,
                 repository=image.repository if image else "",

@@ -84,9 +84,10 @@ class Uses:
         """The digests and the tags that have to be kept in a place that holds ``versions``.
 
         What a tag names now is among the digests, and so is all that an index in use refers to:
-        a rule for the index alone says nothing of its parts.
+        a rule for the index alone says nothing of its parts. What only rollouts need counts where
+        it is there: theirs are many, and nothing brings an old one back.
         """
-        digests = {use.digest for use in self.known if use.digest}
+        digests = {u.digest for u in self.known if u.digest and u.kind is not Kind.ROLLOUT}
         digests |= {digest for _, digest in self.users(versions)}
         return frozenset(digests), frozenset(use.tag for use in self.known if not use.digest)
 
