@@ -14,6 +14,7 @@ from rayfleet.tasks import (
     dashboard,
     doctor,
     fleet,
+    garbage,
     head,
     image,
     job,
@@ -34,6 +35,7 @@ ns = Collection(
     dashboard.dashboard,
     doctor.doctor,
     fleet.update_configs,
+    garbage.gc,
     log.tail_logs,
     head.ssh,
     head.execute,
@@ -44,7 +46,7 @@ ns = Collection(
     image=Collection(
         image.build, image.publish, image.promote, image.rollback, image.history, image.inspect
     ),
-    registry=Collection(registry.cleanup, registry.preview, registry.show),
+    registry=Collection(registry.login, registry.cleanup, registry.preview, registry.show),
     jobs=Collection(
         *(job.submit, job.list_jobs, job.logs, job.wait, job.stop),
         *(vault.backup, vault.restore, vault.vault),

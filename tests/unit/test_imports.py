@@ -24,6 +24,7 @@ ALLOWED = {
     "rayfleet.tasks.dashboard",
     "rayfleet.tasks.doctor",
     "rayfleet.tasks.fleet",
+    "rayfleet.tasks.garbage",
     "rayfleet.tasks.head",
     "rayfleet.tasks.image",
     "rayfleet.tasks.job",

@@ -25,6 +25,7 @@ LAYERS = (
     ("release",),
     ("doctor",),
     ("dashboard",),
+    ("health",),
     ("rollout",),
     ("cluster", "job", "image", "registry", "log", "auth"),
     ("fleet",),
