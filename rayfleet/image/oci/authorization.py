@@ -16,6 +16,7 @@ from rayfleet.errors import ToolFailed
 from rayfleet.image.oci.http import Http, is_loopback
 from rayfleet.image.oci.patience import Reply
 from rayfleet.image.oci.refusals import Asked, clean, refusal
+from rayfleet.image.oci.rights import Action
 
 if TYPE_CHECKING:
     from rayfleet.image.oci.credentials import Credentials, Login
@@ -107,7 +108,7 @@ class Authorizer:
         self._good: dict[Scopes, str] = {}
         self._flights: dict[Scopes, Future[Token]] = {}
 
-    def asked(self, what: str, *, repository: str = "") -> Asked:
+    def asked(self, what: str, *, repository: str = "", action: Action = Action.PULL) -> Asked:
         """What the registry was asked, for the error if it refuses."""
         known, secrets = self._credentials, [token.value for token in list(self._tokens.values())]
         if known is not None:
@@ -116,7 +117,8 @@ class Authorizer:
             host=self._http.host,
             what=what,
             repository=repository,
-            user=known.username if known is not None else "",
+            user=(known.account or known.username) if known is not None else "",
+            action=action,
             secrets=tuple(each for each in secrets if each),
         )
 
@@ -210,7 +212,8 @@ class Authorizer:
             used, asked_at = self._current(), self._clock()
             reply = self._ask(url, used)
         if reply.status != 200:
-            raise refusal(reply, self.asked("give a token"))
+            repository, action = _wanted(scopes)
+            raise refusal(reply, self.asked("give a token", repository=repository, action=action))
         try:
             answer = json.loads(reply.data)
             value = str(answer.get("token") or answer["access_token"])
@@ -241,6 +244,14 @@ class Authorizer:
         query += [("scope", scope) for scope in wanted]
         separator = "&" if "?" in realm else "?"
         return f"{realm}{separator}{urlencode([each for each in query if each[1]])}"
+
+
+def _wanted(scopes: Scopes) -> tuple[str, Action]:
+    """The repository of the first scope, and the furthest of its rights."""
+    _, _, rest = next(iter(scopes), "").partition(":")
+    repository, _, actions = rest.rpartition(":")
+    known = [action for action in Action if action in actions.split(",")]
+    return repository, known[-1] if known else Action.PULL
 
 
 def _basic(credentials: Credentials | None) -> str | None:

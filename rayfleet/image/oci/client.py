@@ -17,6 +17,7 @@ from rayfleet.image.oci.http import Http
 from rayfleet.image.oci.limits import Limits
 from rayfleet.image.oci.patience import Reply, Retries
 from rayfleet.image.oci.refusals import error_codes
+from rayfleet.image.oci.rights import Action
 from rayfleet.image.oci.session import Session
 from rayfleet.image.oci.upload import (
     DIGEST_HEADER,
@@ -25,6 +26,7 @@ from rayfleet.image.oci.upload import (
     has_blob,
     mount_blob,
     require_digest,
+    try_upload,
 )
 
 if TYPE_CHECKING:
@@ -103,6 +105,10 @@ class RegistryClient:
         """Return if the registry answers and accepts the credentials."""
         self._session.expect(self._session.request("GET", "/v2/"), "answer", {200})
 
+    def try_upload(self, repository: str) -> None:
+        """Return if the repository takes uploads from us; one is begun and cancelled."""
+        try_upload(self._session, repository)
+
     def has_blob(self, repository: str, digest: str) -> bool:
         """True if the repository has the blob."""
         return has_blob(self._session, repository, digest)
@@ -149,7 +155,9 @@ class RegistryClient:
             # An immutable tag that is right already, maybe since the last attempt.
             return digest
         what = f"take {_named(repository, reference)}"
-        self._session.expect(reply, what, {200, 201, 202}, repository=repository)
+        self._session.expect(
+            reply, what, {200, 201, 202}, repository=repository, action=Action.PUSH
+        )
         require_digest(self._session, reply, digest)
         return digest
 
@@ -182,7 +190,8 @@ class RegistryClient:
         reply = self._session.request(
             "GET", f"/v2/{repository}/blobs/{digest}", (pulling(repository),)
         )
-        self._session.expect(reply, f"give {_named(repository, digest)}", {200})
+        what = f"give {_named(repository, digest)}"
+        self._session.expect(reply, what, {200}, repository=repository)
         if _sha256(reply.data) != digest:
             raise ToolFailed(f"{self.host} sent a damaged blob for {_named(repository, digest)}")
         value = json.loads(reply.data)
@@ -202,7 +211,8 @@ class RegistryClient:
             reply = self._session.request("GET", path, (pulling(repository),))
             if reply.status == 404:
                 break
-            self._session.expect(reply, f"list the tags of {repository}", {200})
+            what = f"list the tags of {repository}"
+            self._session.expect(reply, what, {200}, repository=repository)
             found.update(json.loads(reply.data).get("tags") or ())
             path = _next_page(path, reply.headers.get("Link", ""))
         return tuple(sorted(found))
@@ -212,7 +222,7 @@ class RegistryClient:
         path = f"/v2/{repository}/manifests/{digest}"
         reply = self._session.request("DELETE", path, (deleting(repository),))
         what = f"delete {_named(repository, digest)}"
-        self._session.expect(reply, what, {202, 404})
+        self._session.expect(reply, what, {202, 404}, repository=repository, action=Action.DELETE)
 
     def _manifest(self, repository: str, reference: str, method: str) -> Reply | None:
         path = f"/v2/{repository}/manifests/{quote(reference, safe=':')}"
@@ -220,7 +230,8 @@ class RegistryClient:
         reply = self._session.request(method, path, scopes, headers=_ACCEPT_MANIFEST)
         if reply.status == 404:
             return None
-        self._session.expect(reply, f"give {_named(repository, reference)}", {200})
+        what = f"give {_named(repository, reference)}"
+        self._session.expect(reply, what, {200}, repository=repository)
         return reply
 
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import functools
 import json
-import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rayfleet.errors import PrerequisiteMissing, Unreachable
+from rayfleet.image.oci.docker_config import HUB_HOSTS, config_file, docker_login
+from rayfleet.image.oci.docker_hub import hub_login
 from rayfleet.image.oci.refusals import clean
+from rayfleet.image.oci.rights import GOOGLE_HOST
 
 if TYPE_CHECKING:
     from rayfleet.fleet.model import Fleet
@@ -27,10 +30,42 @@ _google_lock = threading.Lock()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """A registry's user name and password (or token)."""
+    """A registry's user name and password (or token).
+
+    ``account`` is whose they are where the user name does not tell: an e-mail address, or "".
+    """
 
     username: str
     password: str = field(repr=False)
+    account: str = ""
+
+
+class Kind(StrEnum):
+    """Where a registry's login comes from."""
+
+    SANDBOX = "the sandbox's own file"
+    GOOGLE = "Google's default credentials"
+    ENVIRONMENT = "environment"
+    HELPER = "Docker's credential helper"
+    PLAIN = "Docker's configuration, in plain text"
+    NOBODY = "nobody: anonymous"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """How the push logs in to a registry; ``place`` is a file, a helper or an account.
+
+    ``remark`` is what is wrong with the place, or "".
+    """
+
+    kind: Kind
+    place: str = ""
+    remark: str = ""
+
+    def __str__(self) -> str:
+        if self.kind is Kind.ENVIRONMENT:
+            return self.place
+        return f"{self.kind} ({self.place})" if self.place else str(self.kind)
 
 
 Login = Callable[[bool], Credentials | None]
@@ -45,12 +80,22 @@ def credentials_for(host: str, fleet: Fleet) -> Credentials | None:
     """The credentials of the registry ``host`` (``name[:port]``) now; None means anonymous.
 
     The sandbox's own file comes first; Artifact Registry gets a token of Google's application
-    default credentials; every other host what Docker's configuration has for it.
+    default credentials; Docker Hub what the environment or ``.env`` has for it; every other
+    host, and those where there is no such thing, what Docker's configuration has for it.
 
     Raises:
         PrerequisiteMissing: the credentials should be there and are not, or are unreadable.
     """
     return login_for(host, fleet)(False)
+
+
+def source_for(host: str, fleet: Fleet) -> Source:
+    """Where :func:`credentials_for` finds the credentials of ``host``.
+
+    Raises:
+        PrerequisiteMissing: as :func:`credentials_for`.
+    """
+    return _find(host, fleet)[0]
 
 
 def login_for(host: str, fleet: Fleet) -> Login:
@@ -61,12 +106,9 @@ def login_for(host: str, fleet: Fleet) -> Login:
     google: list[GoogleLogin] = []
 
     def log_in(refused: bool) -> Credentials | None:
-        if fleet.sandbox is not None:
-            known = _sandbox_credentials(fleet.sandbox.credentials)
-            if host in known:
-                return known[host]
-        if not re.fullmatch(r"[a-z0-9-]+-docker\.pkg\.dev", host):
-            return _docker_credentials(host)
+        source, credentials = _find(host, fleet)
+        if source.kind is not Kind.GOOGLE:
+            return credentials
         if not google:
             google.append(GoogleLogin(_google_token()))
         return google[0](refused)
@@ -86,6 +128,13 @@ class GoogleToken:
         except DefaultCredentialsError as error:
             raise _no_google_credentials(str(error)) from error
         self._lock = threading.Lock()
+
+    @property
+    def account(self) -> str:
+        """Whose it is, an e-mail address; "" where the credentials do not tell."""
+        names = ("service_account_email", "signer_email", "account")
+        found = (str(getattr(self._credentials, name, None) or "") for name in names)
+        return next((each for each in found if "@" in each), "")
 
     def value(self, *, refused: str = "") -> str:
         """A token that is valid now, and another one than ``refused``.
@@ -122,7 +171,7 @@ class GoogleLogin:
     def __call__(self, refused: bool) -> Credentials:
         """The token; another one than was given before if that was ``refused``."""
         self._given = self._token.value(refused=self._given if refused else "")
-        return Credentials(username=GOOGLE_USER, password=self._given)
+        return Credentials(username=GOOGLE_USER, password=self._given, account=self._token.account)
 
 
 def _google_token() -> GoogleToken:
@@ -161,20 +210,34 @@ def _sandbox_credentials(path: Path) -> dict[str, Credentials]:
         ) from error
 
 
-def _docker_credentials(host: str) -> Credentials | None:
-    from docker.auth import load_config
-    from docker.errors import DockerException
+def _find(host: str, fleet: Fleet) -> tuple[Source, Credentials | None]:
+    """Where a login is and what it is; without a token, which has to be asked for."""
+    if fleet.sandbox is not None:
+        known = _sandbox_credentials(fleet.sandbox.credentials)
+        if host in known:
+            return Source(kind=Kind.SANDBOX), known[host]
+    if GOOGLE_HOST.fullmatch(host):
+        try:
+            return Source(kind=Kind.GOOGLE, place=_google_token().account), None
+        except PrerequisiteMissing:
+            # Who has only run `gcloud auth configure-docker` has a login all the same.
+            source, credentials = _find_in_docker(host)
+            if credentials is None:
+                raise
+            return source, credentials
+    if host in HUB_HOSTS and (hub := hub_login(fleet.source)) is not None:
+        source = Source(kind=Kind.ENVIRONMENT, place=hub.where, remark=hub.remark)
+        return source, Credentials(username=hub.username, password=hub.password)
+    return _find_in_docker(host)
 
-    try:
-        found = load_config().resolve_authconfig(host)
-    except DockerException as error:
-        raise PrerequisiteMissing(
-            f"Docker's credential helper for {host} failed",
-            why=type(error.__cause__ or error).__name__,
-            next_step=f"docker login {host}",
-        ) from error
-    # Helpers answer with capital letters, the configuration file with small ones.
-    entry = {key.lower(): str(value) for key, value in (found or {}).items()}
-    if not entry.get("username") or not entry.get("password"):
-        return None
-    return Credentials(username=entry["username"], password=entry["password"])
+
+def _find_in_docker(host: str) -> tuple[Source, Credentials | None]:
+    known = docker_login(host)
+    if known is None:
+        return Source(kind=Kind.NOBODY), None
+    source = (
+        Source(kind=Kind.HELPER, place=f"docker-credential-{known.helper}")
+        if known.helper
+        else Source(kind=Kind.PLAIN, place=str(config_file()))
+    )
+    return source, Credentials(username=known.username, password=known.password)

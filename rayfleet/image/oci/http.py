@@ -25,6 +25,8 @@ __all__ = ["Http", "Reply", "Retries", "is_loopback"]
 SHORT_REQUESTS = 12
 # The most that is read of an answer, in bytes: far more than any manifest or list of tags has.
 LONGEST_REPLY = 32 << 20
+# Docker Hub's API is not where its images are said to be.
+API_HOSTS = dict.fromkeys(("docker.io", "index.docker.io"), "registry-1.docker.io")
 USER_AGENT = f"rayfleet/{__version__}"
 
 
@@ -36,7 +38,7 @@ class Http:
 
     def __init__(self, host: str, *, retries: Retries, uploads: int = 0) -> None:
         self.host = host
-        self.base = f"{'http' if is_loopback(host) else 'https'}://{host}"
+        self.base = f"{'http' if is_loopback(host) else 'https'}://{API_HOSTS.get(host, host)}"
         self.retries = retries
         self._connections = uploads + SHORT_REQUESTS
         self._pools: dict[str | None, PoolManager] = {}

@@ -10,14 +10,18 @@ from dataclasses import dataclass, field
 from rayfleet.errors import RayfleetError, ToolFailed, Unreachable
 from rayfleet.image.oci.http import is_loopback
 from rayfleet.image.oci.patience import Reply
+from rayfleet.image.oci.rights import GOOGLE_HOST, Action, missing_right
 
 LONGEST_WORDS = 600
 LONGEST_DETAIL = 200
-GOOGLE_REGISTRY = "-docker.pkg.dev"
 
 _QUERY = re.compile(r"(\w+://[^\s?\"']*|/[^\s?\"']+)\?[^\s\"']*")
 _LOGIN_IN_URL = re.compile(r"(\w+://)[^\s/@\"']+@")
 _AUTHORIZATION = re.compile(r"\b(Basic|Bearer)\s+[\w.~+/=-]{8,}", re.IGNORECASE)
+
+
+class NoRepository(ToolFailed):
+    """The registry has no such repository."""
 
 
 class RegistryFault(Unreachable):
@@ -28,13 +32,14 @@ class RegistryFault(Unreachable):
 class Asked:
     """What a registry was asked: to ``what`` (a verb and its object), as ``user``.
 
-    ``secrets`` are what it was sent and might repeat.
+    ``action`` is the right that this takes; ``secrets`` are what it was sent and might repeat.
     """
 
     host: str
     what: str
     repository: str = ""
     user: str = ""
+    action: Action = Action.PULL
     secrets: tuple[str, ...] = field(default=(), repr=False)
 
 
@@ -52,13 +57,9 @@ def refusal(reply: Reply, asked: Asked) -> RayfleetError:
             next_step=_log_in(host),
         )
     if reply.status in {401, 403}:
-        return ToolFailed(
-            f"registry {host} does not let {who} {asked.what}",
-            why=words,
-            next_step=_get_right(host),
-        )
+        return _no_right(asked, who, words)
     if "NAME_UNKNOWN" in codes and asked.repository:
-        return ToolFailed(
+        return NoRepository(
             f"registry {host} has no repository for {asked.repository}",
             why=words,
             next_step="see that the project's name is right; invoke cluster-docker makes "
@@ -119,13 +120,17 @@ def _lacks_scope(reply: Reply) -> bool:
     return "insufficient_scope" in reply.headers.get("WWW-Authenticate", "")
 
 
-def _get_right(host: str) -> str:
-    if host.endswith(GOOGLE_REGISTRY):
-        return "have the account granted roles/artifactregistry.writer on the repository"
-    return f"have the account given this right, or log in as another one: {_log_in(host)}"
+def _no_right(asked: Asked, who: str, words: str) -> ToolFailed:
+    what = f"registry {asked.host} does not let {who} {asked.what}"
+    right = missing_right(asked.host, asked.repository, asked.action, account=asked.user)
+    if right is None:
+        mend = f"have the account given this right, or log in as another one: {_log_in(asked.host)}"
+        return ToolFailed(what, why=words, next_step=mend)
+    lacks = f"it takes {right.permission} on {right.resource}"
+    return ToolFailed(what, why=f"{words}; {lacks}", next_step=right.command)
 
 
 def _log_in(host: str) -> str:
-    if host.endswith(GOOGLE_REGISTRY):
+    if GOOGLE_HOST.fullmatch(host):
         return "gcloud auth application-default login"
     return "invoke sandbox.up" if is_loopback(host) else f"docker login {host}"

@@ -10,6 +10,7 @@ from rayfleet.image.oci.authorization import Authorizer, Challenge, Scopes
 from rayfleet.image.oci.http import Http, authority
 from rayfleet.image.oci.patience import Reply
 from rayfleet.image.oci.refusals import refusal
+from rayfleet.image.oci.rights import Action
 
 if TYPE_CHECKING:
     from rayfleet.image.oci.credentials import Login
@@ -99,15 +100,16 @@ class Session:
         statuses: Collection[int],
         *,
         repository: str = "",
+        action: Action = Action.PULL,
     ) -> None:
-        """Return if the answer has one of ``statuses``.
+        """Return if the answer has one of ``statuses``; ``action`` is the right it takes.
 
         Raises:
             ToolFailed: the registry refuses.
             Unreachable: it fails.
         """
         if reply.status not in statuses:
-            raise refusal(reply, self._authorizer.asked(what, repository=repository))
+            raise refusal(reply, self._authorizer.asked(what, repository=repository, action=action))
 
     def _authorized(self, send: Send, scopes: Scopes) -> Reply:
         """Send with the header that is known, and answer what challenges come back."""

@@ -19,6 +19,7 @@ from rayfleet.image.oci.connections import BLOCK, REDIRECTS
 from rayfleet.image.oci.limits import Limits
 from rayfleet.image.oci.patience import Reply, Transient, persist
 from rayfleet.image.oci.refusals import clean, error_codes
+from rayfleet.image.oci.rights import Action
 from rayfleet.image.oci.session import Session
 
 DIGEST_HEADER = "Docker-Content-Digest"
@@ -166,11 +167,7 @@ class Upload:
 
     def _begin(self) -> str:
         """Where to send the blob. Registries clear away what is begun and never ended."""
-        path = f"/v2/{self._repository}/blobs/uploads/"
-        reply = self._session.request("POST", path, self._scopes, stop=self._stop)
-        self._session.expect(
-            reply, f"take uploads to {self._repository}", {202}, repository=self._repository
-        )
+        reply, path = begin(self._session, self._repository, self._stop)
         url = upload_url(self._session, reply, path)
         return (
             f"{url}{'&' if urlsplit(url).query else '?'}{urlencode({'digest': self._blob.digest})}"
@@ -197,7 +194,7 @@ class Upload:
 
     def _expect(self, reply: Reply) -> None:
         what = f"take blob {self._blob.digest} of {self._repository}"
-        self._session.expect(reply, what, {201}, repository=self._repository)
+        self._session.expect(reply, what, {201}, repository=self._repository, action=Action.PUSH)
 
 
 def has_blob(
@@ -239,11 +236,38 @@ def mount_blob(session: Session, repository: str, digest: str, *, source: str) -
     path = f"/v2/{repository}/blobs/uploads/?{query}"
     reply = session.request("POST", path, (pushing(repository), pulling(source)))
     what = f"mount {digest} of {source} to {repository}"
-    session.expect(reply, what, {201, 202}, repository=repository)
+    session.expect(reply, what, {201, 202}, repository=repository, action=Action.PUSH)
     if reply.status == 201:
         return True
     cancel(session, repository, reply, path)
     return False
+
+
+def begin(
+    session: Session, repository: str, stop: threading.Event | None = None
+) -> tuple[Reply, str]:
+    """Have a registry begin an upload; returns its answer and the path that was asked.
+
+    Raises:
+        ToolFailed: it refuses.
+        Unreachable: it does not answer, or fails.
+    """
+    path = f"/v2/{repository}/blobs/uploads/"
+    reply = session.request("POST", path, (pushing(repository),), stop=stop)
+    what = f"take uploads to {repository}"
+    session.expect(reply, what, {202}, repository=repository, action=Action.PUSH)
+    return reply, path
+
+
+def try_upload(session: Session, repository: str) -> None:
+    """Begin an upload and cancel it.
+
+    Raises:
+        ToolFailed: the registry takes no uploads from us.
+        Unreachable: it does not answer, or fails.
+    """
+    begun, path = begin(session, repository)
+    cancel(session, repository, begun, path)
 
 
 def cancel(session: Session, repository: str, begun: Reply, path: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from rayfleet.console import Console
 from rayfleet.errors import Unreachable
 from rayfleet.fleet.model import Compression
 from rayfleet.image.fanout import each_region, failure_lines
+from rayfleet.image.oci.refusals import NoRepository
 from rayfleet.image.oci.registries import Registries
 
 if TYPE_CHECKING:
@@ -67,19 +69,24 @@ def publish_image(
 def check_registries(
     destinations: Mapping[str, str], registries: Registries, *, next_step: str
 ) -> None:
-    """Return if every registry answers and accepts its credentials.
+    """Return if every registry answers, accepts its credentials and lets them push.
+
+    A repository that is not there yet is for later.
 
     Raises:
         Unreachable: one or more do not answer.
-        ToolFailed: one or more refuse the credentials.
+        ToolFailed: one or more refuse the credentials, or the push.
     """
 
-    def ping(region: str, _: threading.Event) -> bool:
+    def knock(region: str, _: threading.Event) -> bool:
         registries.log_in(destinations[region])
-        registries.client(destinations[region]).ping()
+        client = registries.client(destinations[region])
+        client.ping()
+        with suppress(NoRepository):
+            client.try_upload(destinations[region].partition("/")[2])
         return True
 
-    outcomes = each_region(destinations, ping, limit=len(destinations))
+    outcomes = each_region(destinations, knock, limit=len(destinations))
     failed = [each.error for each in outcomes if each.error is not None]
     if not failed:
         return
