@@ -6,6 +6,7 @@ cluster's lock: that is for those who put them together.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,9 +18,14 @@ from rayfleet.cluster.nodes import Nodes, known_hosts
 from rayfleet.errors import ToolFailed, Unreachable, UsageError
 from rayfleet.fleet.model import Cluster, Fleet
 from rayfleet.project import Project
-from rayfleet.waiting import Clock, DeadlineExceeded, wait_until
+from rayfleet.waiting import Clock, DeadlineExceeded, SystemClock, wait_until
 
 GONE_TIMEOUT = 300.0  # seconds until no node is left
+LAUNCH_PAUSES = (10.0, 30.0)  # seconds before `ray up` is tried again
+# What Ray says of an API that may answer a moment later; it tries nothing twice itself.
+PASSING = re.compile(
+    r"HttpError (?:429|5\d\d)|ConnectionResetError|RemoteDisconnected|BrokenPipeError|TimeoutError"
+)
 LAUNCHER_NEWS = ("Launched a new head node", "New status: ")
 
 
@@ -120,14 +126,14 @@ class Machines:
         forget_host(known_hosts(self.project, self.fleet), self.cluster.identity)
 
     def launch(self) -> str:
-        """``ray up``, then trust the new head's key; returns the head's node id.
+        """``ray up``, then trust the new head's key; returns the head's node id. Where the cloud's
+        API only failed to answer it is tried again: it goes on with the head that is there.
 
         Raises:
             ToolFailed: Ray could not bring it up.
             Unreachable: the head is gone already.
         """
-        self.narrate("ray up")
-        Launcher(self.project).up(self.config, self._hear)
+        self._up()
         head = self.nodes.head()
         if not head:
             raise Unreachable(
@@ -142,6 +148,20 @@ class Machines:
         if key := self.nodes.host_key(head):
             path = known_hosts(self.project, self.fleet)
             record_host_key(path, self.cluster.identity, key)
+
+    def _up(self) -> None:
+        clock = self.clock or SystemClock()
+        for pause in LAUNCH_PAUSES:
+            self.narrate("ray up")
+            try:
+                return Launcher(self.project).up(self.config, self._hear)
+            except ToolFailed as error:
+                if not PASSING.search(error.why) or "Quota" in error.why:
+                    raise
+                self.narrate(f"the cloud's API did not answer; once more in {pause:.0f} s")
+            clock.sleep(pause)
+        self.narrate("ray up")
+        return Launcher(self.project).up(self.config, self._hear)
 
     def _hear(self, line: str) -> None:
         text = line.partition(" -- ")[2] or line

@@ -7,12 +7,11 @@ asking (``steps``: pairs of a time and a state, the earliest first).
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-from rayfleet.files import write_atomically
 
 Row = dict[str, Any]
 GONE = "gone"
@@ -41,13 +40,19 @@ class State:
         return state
 
     def save(self) -> None:
-        """Keep it, if it changed. Only the owner may read it: secrets are in it."""
+        """Keep it, if it changed, for a process that comes after a kill; a loss of power may take
+        it. Only the owner may read it: secrets are in it."""
         if self.path is None:
             return
         text = json.dumps({"tables": self.tables, "counters": self.counters})
-        if text != self._saved:
-            write_atomically(self.path, text, mode=0o600)
-            self._saved = text
+        if text == self._saved:
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        new = self.path.with_suffix(".new")
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write(text)
+        new.replace(self.path)
+        self._saved = text
 
     def table(self, name: str) -> dict[str, Row]:
         """The rows of one kind, by their full names."""

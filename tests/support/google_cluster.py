@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
@@ -88,7 +88,9 @@ class GoogleCluster:
         section = {key: self.content["provider"][key] for key in GENERATED}
         return self.google.provider(section, poll_interval=0)
 
-    def machines(self, project: Project) -> Machines:
+    def machines(
+        self, project: Project, narrate: Callable[[str], None] = lambda text: None
+    ) -> Machines:
         """The operations of start and stop; ``project`` keeps the known hosts."""
         fleet: Any = SimpleNamespace(project="p")
         cluster: Any = SimpleNamespace(name=self.name, identity=self.name)
@@ -96,7 +98,7 @@ class GoogleCluster:
             project=project,
             fleet=fleet,
             cluster=cluster,
-            narrate=lambda text: None,
+            narrate=narrate,
             interval=10.0,
             clock=self.google.clock,
         )

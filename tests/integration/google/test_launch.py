@@ -61,8 +61,13 @@ def cluster(
 
 
 @pytest.fixture
-def machines(cluster: GoogleCluster, project: Project, tmp_path: Path) -> Machines:
-    made = cluster.machines(project)
+def said() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def machines(cluster: GoogleCluster, project: Project, tmp_path: Path, said: list[str]) -> Machines:
+    made = cluster.machines(project, said.append)
     path = tmp_path / "us-central2.yaml"
     config: LaunchConfig = replace(
         cluster.launch_config, path=path, hash=hashlib.sha256(path.read_bytes()).hexdigest()
@@ -118,3 +123,15 @@ def test_an_api_that_is_down_is_what_the_error_says(google: Google, machines: Ma
     google.inject("compute.*", times=-1, status=503, message="Try later.")
     with pytest.raises(ToolFailed, match=r"503.*Try later\."):
         machines.launch()
+    google.heal()
+    assert machines.nodes.remaining() == ()
+
+
+def test_an_api_that_is_down_for_a_moment_is_asked_again(
+    google: Google, machines: Machines, said: list[str]
+) -> None:
+    google.inject("compute.subnetworks.list", status=503)
+    google.inject("compute.zoneOperations.get", status=500)  # the head is being made already
+    assert machines.launch() == head(google)["name"]
+    assert said.count("ray up") == 3
+    assert len(google.states("instances")) == 1
