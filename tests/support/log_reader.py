@@ -83,6 +83,12 @@ class Operator:
             self._frames.send("caught-up")
         return idle
 
+    def wait(self, turns: int) -> None:
+        """Let time pass until the program looks for files again, and let it work."""
+        if turns:
+            self.now += self.fields["poll_seconds"]
+            self.turns(turns)
+
     def lose(self, part: float) -> None:
         """The connection is cut: only ``part`` of what the program wrote arrives."""
         assert self._node

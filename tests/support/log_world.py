@@ -61,7 +61,7 @@ class World:
         """Ray is started again: a new session folder, and session_latest points to it."""
         for key in list(self.stories):
             self.settle(key[1])
-            self.complete(key)
+            self.die(key)
         self._number += 1
         self.session = f"session_2026-11-21_00-00-{self._number:02}_0_1"
         self.logs.mkdir(parents=True)
@@ -74,7 +74,9 @@ class World:
 
         A Ray that keeps its state elsewhere also keeps the name of its session.
         """
-        self.finish()
+        for key in list(self.stories):
+            self.settle(key[1])
+            self._begun.pop(key, None)
         self.everything_is_lost()
         self._content.clear()
         for entry in list(self.root.iterdir()):
@@ -85,7 +87,10 @@ class World:
     def write_late(self, name: str) -> None:
         """A program of an earlier session, still running for a moment, writes a line."""
         for key, story in list(self.stories.items()):
-            if key[1] == name and key[0] != self.session and self._live(key).exists():
+            live = self._live(key)
+            if key[1] != name or key[0] == self.session or not live.exists():
+                continue
+            if live.read_bytes().endswith(b"\n"):
                 self._append(key, self._new(key, 20) + "\n")
                 story.lost.add(len(story.lines) - 1)
 
@@ -96,8 +101,15 @@ class World:
 
     def write(self, name: str, count: int, size: int) -> None:
         """Append ``count`` whole lines of about ``size`` bytes."""
-        key = self._settled(name)
+        self.settle(name)
+        self.write_meanwhile(name, count, size)
+
+    def write_meanwhile(self, name: str, count: int, size: int) -> None:
+        """The same while the log is being rotated or copied."""
+        key = self.session, name
         self.complete(key)
+        if not count:
+            return
         self._append(key, "".join(self._new(key, size) + "\n" for _ in range(count)))
 
     def begin_line(self, name: str, size: int) -> None:
@@ -115,13 +127,20 @@ class World:
         if rest:
             self._append(key, rest, new=False)
 
+    def die(self, key: Key) -> None:
+        """The program ends in the middle of its line."""
+        rest = self._begun.pop(key, "")
+        if rest:
+            line = self.stories[key].lines[-1]
+            self.stories[key].lines[-1] = line[: len(line) + 1 - len(rest)]
+
     def rotate(self, name: str, *, at_once: bool, inner: bool) -> None:
         """Rename all generations; the new file comes with the next write.
 
         When not ``at_once``, each call of :meth:`settle_one` renames one.
         """
         key = self._settled(name)
-        self.complete(key)
+        self.die(key)
         if self._live(key).exists():
             steps = range(BACKUPS, 0, -1)
             self._renames[key] = [
@@ -188,10 +207,11 @@ class World:
             story.lost.update(range(len(story.lines)))
 
     def finish(self) -> None:
-        """Complete all that was begun."""
+        """Complete all that was begun; a file that was rotated ends when the next one begins."""
         for session, name in list(self.stories):
             if session == self.session:
                 self.settle(name)
+                self.write(name, 1, 20)
             if self._live((session, name)).exists():
                 self.complete((session, name))
 

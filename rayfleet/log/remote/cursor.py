@@ -18,29 +18,30 @@ if TYPE_CHECKING:
     from rayfleet.log.remote.records import Keep
 
 MARK_BYTES = 256
+HEADS = (8, 16, 32, 64, 128, 256)
+"""How many of a file's first bytes are summed up: a copy may be shorter than what was read."""
 
 
 class Track:
     """The place in one file up to which everything was read.
 
     ``name`` is what people call it: relative to the logs folder and without the number of a
-    rotated file. ``checksum`` is of the ``mark`` bytes before ``offset``, ``head`` are the first
-    bytes of the file where they are known, else ``head_checksum`` of ``head_bytes`` of them.
+    rotated file. ``checksum`` is of the ``mark`` bytes before ``offset``, ``heads`` are those of
+    the first bytes of the file, as many of :data:`HEADS` as were read.
     ``done``: it has been rotated away or its session is over, and it was read to its end.
     """
 
     __slots__ = (
-        "checksum", "device", "done", "fd", "final", "head", "head_bytes", "head_checksum", "hold",
-        "hold_at", "id", "inode", "keep", "mark", "name", "offset", "path", "pending", "quiet",
-        "role", "seen", "session", "told", "watch",
+        "checksum", "device", "done", "fd", "final", "heads", "hold", "hold_at", "id", "inode",
+        "keep", "mark", "name", "offset", "path", "pending", "quiet", "role", "seen", "session",
+        "told", "watch",
     )  # fmt: skip
 
     def __init__(self, path: str, device: int, inode: int, session: str) -> None:
         self.path, self.device, self.inode, self.session = path, device, inode, session
         self.name = self.role = ""
         self.offset = self.mark = self.checksum = 0
-        self.head: bytes | None = b""
-        self.head_bytes = self.head_checksum = 0
+        self.heads: list[int] = []
         self.done = False
         self.id = 0
         self.fd = -1
@@ -65,7 +66,7 @@ class Track:
         self.offset = offset
         self.mark = min(MARK_BYTES, offset)
         self.checksum = crc32(os.pread(fd, self.mark, offset - self.mark))
-        self.remember(os.pread(fd, self.mark, 0))
+        self._remember(os.pread(fd, self.mark, 0))
 
     def advance(self, block: bytes, end: int) -> None:
         """Move on to ``end`` in ``block``, which begins ``mark`` bytes before the offset."""
@@ -73,23 +74,15 @@ class Track:
         self.offset += end - old
         self.mark = min(MARK_BYTES, end)
         self.checksum = crc32(block[end - self.mark : end])
-        if self.head_bytes < MARK_BYTES and self.offset == end:
-            self.remember(block[: min(MARK_BYTES, end)])
-
-    def remember(self, head: bytes) -> None:
-        """Keep the first bytes of the file."""
-        self.head, self.head_bytes, self.head_checksum = head, len(head), crc32(head)
+        if self.offset == end and len(self.heads) < len(HEADS):
+            self._remember(block[: min(MARK_BYTES, end)])
 
     def confirmed(self, fd: int) -> bool:
         """True when the bytes before the offset, and the first ones, are those that were read."""
         before = os.pread(fd, self.mark, self.offset - self.mark)
         if len(before) != self.mark or crc32(before) != self.checksum:
             return False
-        head = os.pread(fd, self.head_bytes, 0)
-        if crc32(head) != self.head_checksum:
-            return False
-        self.head = head
-        return True
+        return not self.heads or self._begins_like(fd, len(self.heads))
 
     def copied_to(self, fd: int, size: int, *, live: bool) -> int:
         """Where to go on in a file of ``size`` bytes if it is a copy of this one, else -1.
@@ -104,23 +97,24 @@ class Track:
         if live:
             return -1
         # The copy was made before our last look: all of it was read.
-        if self.head is not None:
-            first = os.pread(fd, self.head_bytes, 0)
-            same = bool(first) and self.head.startswith(first)
-        else:
-            same = size >= self.head_bytes > 0
-            same = same and crc32(os.pread(fd, self.head_bytes, 0)) == self.head_checksum
-        return size if same else -1
+        known = sum(length <= size for length in HEADS[: len(self.heads)])
+        return size if known and self._begins_like(fd, known) else -1
 
     def marks(self) -> list[int]:
         """The checksums as a cursor carries them."""
-        return [self.mark, self.checksum, self.head_bytes, self.head_checksum]
+        return [self.mark, self.checksum, *self.heads]
 
     def close(self) -> None:
         """Give the file descriptor back."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
+
+    def _remember(self, head: bytes) -> None:
+        self.heads = [crc32(head[:length]) for length in HEADS if length <= len(head)]
+
+    def _begins_like(self, fd: int, known: int) -> bool:
+        return crc32(os.pread(fd, HEADS[known - 1], 0)) == self.heads[known - 1]
 
 
 def from_cursor(cursor: dict[str, Any]) -> Track:
@@ -131,11 +125,8 @@ def from_cursor(cursor: dict[str, Any]) -> Track:
     track.offset = track.told = int(cursor["offset"])
     marks = [int(number) for number in cursor["mark"]] or [0, 0]
     track.mark, track.checksum = marks[:2]
-    track.head = None
-    track.head_bytes, track.head_checksum = marks[2:4] if len(marks) >= 4 else (0, 0)
+    track.heads = marks[2 : 2 + len(HEADS)]
     track.done = bool(cursor.get("done"))
     if not 0 <= track.mark <= min(MARK_BYTES, track.offset):
         raise ValueError("a mark before the beginning of its file")
-    if track.offset == 0:
-        track.remember(b"")
     return track

@@ -57,9 +57,9 @@ class Frames:
 
     def data(self, track: Track, lines: bytes, *, cut: bool = False) -> None:
         """Write lines of a file that was told of, and the place after them."""
-        mark = f"[{track.mark},{track.checksum},{track.head_bytes},{track.head_checksum}]"
+        mark = ",".join(map(str, track.marks()))
         header = (
-            f'{{"kind":"data","id":{track.id},"end":{track.offset},"mark":{mark},'
+            f'{{"kind":"data","id":{track.id},"end":{track.offset},"mark":[{mark}],'
             f'"cut":{"true" if cut else "false"},"size":{len(lines)}}}\n'
         )
         self._write(header.encode() + lines)

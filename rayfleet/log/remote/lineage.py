@@ -13,6 +13,7 @@ Sent to the nodes: Python 3.8, the standard library only.
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 
 from rayfleet.log.remote.cursor import Track
@@ -117,13 +118,14 @@ class Lineage:
         As long as nothing was read of a file, nothing tells that it was copied and truncated.
         """
         stem, suffix = os.path.splitext(track.path)
-        for path in (f"{track.path}.1", f"{stem}.1{suffix}"):
-            try:
-                info = os.stat(path)
-            except OSError:
-                continue
-            if info.st_size and (info.st_dev, info.st_ino) not in self._tracks:
-                return True
+        for before, behind in ((track.path, ""), (stem, suffix)):
+            for number in itertools.count(1):
+                try:
+                    info = os.stat(f"{before}.{number}{behind}")
+                except OSError:
+                    break
+                if info.st_size and (info.st_dev, info.st_ino) not in self._tracks:
+                    return True
         return False
 
     def doubt(self, track: Track) -> None:

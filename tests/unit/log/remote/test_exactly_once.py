@@ -17,6 +17,7 @@ LOGS = (("monitor.log", False), ("raylet.out", True), ("gcs_server.out", True))
 
 logs = st.sampled_from(LOGS)
 sizes = st.sampled_from((20, 60, 300, 700))
+turns = st.sampled_from((0, 1, 3, 500))
 STEPS = st.one_of(
     st.tuples(st.just("write"), logs, st.integers(1, 6), sizes),
     st.tuples(st.just("write"), logs, st.integers(1, 6), sizes),
@@ -25,6 +26,7 @@ STEPS = st.one_of(
     st.tuples(st.just("rename one"), logs),
     st.tuples(st.just("copy"), logs),
     st.tuples(st.just("truncate"), logs),
+    st.tuples(st.just("copytruncate"), logs, st.tuples(turns, turns, turns), st.integers(0, 2)),
     st.tuples(st.just("delete oldest"), logs),
     st.tuples(st.just("flip")),
     st.tuples(st.just("write late"), logs),
@@ -50,6 +52,13 @@ def play(world: World, operator: Operator, step: tuple) -> None:
         case "copy", (name, False):
             world.copy(name)
         case "truncate", (name, False):
+            world.truncate(name)
+        case "copytruncate", (name, False), looks, count:
+            operator.wait(looks[0])
+            world.copy(name)
+            operator.wait(looks[1])
+            world.write_meanwhile(name, count, 60)
+            operator.wait(looks[2])
             world.truncate(name)
         case "delete oldest", (name, _):
             world.delete_oldest(name)
@@ -97,7 +106,7 @@ def test_every_line_comes_once(tail: int, before: list, steps: list, chunk: int)
         )
         operator = Operator(fields)
         for step in before:
-            if step[0] not in {"turns", "cut", "time", "replace"}:
+            if step[0] not in {"turns", "cut", "time", "replace", "copytruncate"}:
                 play(world, operator, step)
         if tail == 0 or world.root.joinpath("session_latest").readlink().name[-6:-4] != "01":
             world.everything_is_lost()
