@@ -23,12 +23,21 @@ ASK_TIMEOUT = 20.0  # seconds per question to a head
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A live worker as the cluster's control store (GCS) knows it: its ``address`` in its network
+    and its node type."""
+
+    address: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
     """One cluster as it is.
 
     ``head`` is the node's id: empty when there is none or, with a ``problem``, when even that
-    could not be asked. ``workers`` counts live workers by node type. ``config_hash`` is of the
-    config that the cluster was last started with.
+    could not be asked. ``members`` are the live workers, ``workers`` counts them by node type.
+    ``config_hash`` is of the config that the cluster was last started with.
     """
 
     cluster: str
@@ -37,6 +46,7 @@ class Observed:
     ray_version: str = ""
     image_digest: str = ""
     wanted_digest: str = ""
+    members: tuple[Member, ...] = ()
     workers: Mapping[str, int] = field(default_factory=dict)
     wanted_workers: Mapping[str, int] = field(default_factory=dict)
     config_hash: str = ""
@@ -86,10 +96,12 @@ def observe(
     address_of: Callable[[str], HeadAddress],
     *,
     token: str | None = None,
+    also: Callable[[Head], None] | None = None,
 ) -> Observed:
     """Ask the cloud and the head what cluster ``name`` is; never raises for what is down.
 
-    ``token`` is Ray's authentication token; None where the cluster wants none.
+    ``token`` is Ray's authentication token; None where the cluster wants none. ``also`` is given
+    the open connection to the head, before anything is asked there.
     """
     from rayfleet.cluster.head import Head
 
@@ -106,12 +118,16 @@ def observe(
             return seen
         seen = replace(seen, head=head, image_digest=nodes.image_digest(head))
         with Head.open(address_of(nodes.address(head))) as connection:
+            if also is not None:
+                also(connection)
             http = connection.http(DASHBOARD_PORT)
+            version, members = ray_version(http, token), live_members(http, token)
             return replace(
                 seen,
                 image_digest=seen.image_digest or container_digest(connection),
-                ray_version=ray_version(http, token),
-                workers=live_workers(http, token),
+                ray_version=version,
+                members=members,
+                workers=Counter(member.kind for member in members),
                 config_hash=read_start(connection).config,
             )
     except RayfleetError as error:
@@ -120,17 +136,28 @@ def observe(
 
 def ray_version(http: HTTPConnectionPool, token: str | None = None) -> str:
     """The version of Ray that the head's dashboard runs."""
-    answer = _get(http, "/api/version", token)
+    answer = ask(http, "/api/version", token)
     return str(answer["ray_version"]) if isinstance(answer, dict) else ""
 
 
 def live_workers(http: HTTPConnectionPool, token: str | None = None) -> Mapping[str, int]:
-    """Live workers by node type, as the cluster's own control store (GCS) knows them."""
-    answer = _get(http, "/api/v0/nodes?detail=1&limit=10000", token)
+    """Live workers by node type."""
+    return Counter(member.kind for member in live_members(http, token))
+
+
+def live_members(http: HTTPConnectionPool, token: str | None = None) -> tuple[Member, ...]:
+    """Live workers, as the cluster's own control store (GCS) knows them."""
+    answer = ask(http, "/api/v0/nodes?detail=1&limit=10000", token)
     try:
         rows = answer["data"]["result"]["result"]  # type: ignore[index]
-        alive = [row for row in rows if row["state"] == "ALIVE" and not row["is_head_node"]]
-        return Counter(str(row["labels"].get("ray.io/node-group", "")) for row in alive)
+        return tuple(
+            Member(
+                address=str(row.get("node_ip") or ""),
+                kind=str(row["labels"].get("ray.io/node-group", "")),
+            )
+            for row in rows
+            if row["state"] == "ALIVE" and not row["is_head_node"]
+        )
     except (KeyError, TypeError) as error:
         raise Unreachable("the list of nodes could not be read", why=repr(error)) from error
 
@@ -141,7 +168,12 @@ def container_digest(head: Head) -> str:
     return result.stdout.strip().partition("@")[2] if result.code == 0 else ""
 
 
-def _get(http: HTTPConnectionPool, path: str, token: str | None) -> object:
+def ask(http: HTTPConnectionPool, path: str, token: str | None = None) -> object:
+    """What the dashboard of a head answers to ``path``, out of its JSON.
+
+    Raises:
+        Unreachable: nothing, a refusal, or an error.
+    """
     from urllib3.exceptions import HTTPError
 
     headers = {"Authorization": f"Bearer {token}"} if token else {}

@@ -45,15 +45,16 @@ class Lifecycle:
     console: Console
     times: GateTimes = GateTimes()
 
-    def observe(self, cluster: Cluster) -> Observed:
-        """What ``cluster`` is now.
+    def observe(self, cluster: Cluster, also: Callable[[Head], None] | None = None) -> Observed:
+        """What ``cluster`` is now; ``also`` as of :func:`rayfleet.cluster.health.observe`.
 
         Raises:
             UsageError: its config has not been generated, or its token's file cannot be read.
         """
         config = read_launch_config(self.fleet, cluster)
         token = auth_token(cluster.auth, os.environ)
-        return observe(config, cluster.name, self._address_of(cluster), token=token)
+        address = self._address_of(cluster)
+        return observe(config, cluster.name, address, token=token, also=also)
 
     def start(self, cluster: Cluster) -> Observed:
         """Bring ``cluster`` up and through its gates; a healthy one is left as it is.
