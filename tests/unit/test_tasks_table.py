@@ -85,6 +85,8 @@ def test_commands_in_the_documents_exist(document: str) -> None:
 
 def wrong_words(words: list[str]) -> list[str]:
     """What in ``invoke WORDS`` is no task of ours, or no option of that task."""
+    if "--" in words:  # what follows is a command of the reader's
+        words = words[: words.index("--")]
     # "start | stop" and "sandbox.up | down" name several.
     prefix = words[0].rpartition(".")[0]
     names = [words[0]]
