@@ -1,0 +1,158 @@
+"""What holds for every workflow of .github: pinned actions, least rights, commands that exist."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rayfleet.tasks import ns
+from tests.support.workflows import ROOT, Workflow, invocations, scripts_of, workflows
+from tests.unit.test_next_steps import _flags
+
+WORKFLOWS = workflows()
+EVERY = pytest.mark.parametrize("workflow", WORKFLOWS.values(), ids=WORKFLOWS)
+
+# Actions are the only code of others that runs beside our credentials. Each commit was looked up;
+# a new one belongs here, with its version, once somebody has read it.
+PINS = {
+    "actions/checkout": ("08c6903cd8c0fde910a37f88322edcfb5dd907a8", "v5.0.0"),
+    "actions/upload-artifact": ("ea165f8d65b6e75b540449e92b4886f43607fa02", "v4.6.2"),
+    "actions/download-artifact": ("d3f86a106a0bac45b974a628896c90dbdf5c8093", "v4.3.0"),
+    "google-github-actions/auth": ("7c6bc770dae815cd3e89ee6cdf493a5fab2cc093", "v3.0.0"),
+}
+LONGEST_MINUTES = 360  # what GitHub gives a job of its own runners
+# What strangers may start, or what runs their code beside our secrets.
+FORBIDDEN_TRIGGERS = {"pull_request_target", "issue_comment", "workflow_run", "repository_dispatch"}
+# What anybody may write into: it is handed over in variables, never pasted into a script.
+EXPRESSION = re.compile(r"\$\{\{.*?\}\}")
+# Comes with the tasks of tokens and keys.
+AWAITED = {"get_secret_key"}
+
+
+def test_the_workflows_are_those_of_a_release() -> None:
+    assert set(WORKFLOWS) == {"test", "release", "restart"}
+    assert "push" in WORKFLOWS["test"].triggers
+    assert set(WORKFLOWS["release"].triggers) == {"schedule", "workflow_dispatch"}
+    (weekly,) = WORKFLOWS["release"].triggers["schedule"]
+    assert re.fullmatch(r"\d+ \d+ \* \* [0-6]", weekly["cron"])
+
+
+def test_a_merged_pin_starts_the_restart_in_a_protected_environment() -> None:
+    restart = WORKFLOWS["restart"]
+    assert restart.triggers["push"]["branches"] == ["main"]
+    assert "infra/images.lock.yaml" in restart.triggers["push"]["paths"]
+    assert {job["environment"] for job in restart.jobs.values()} == {"production"}
+    # Nothing of a fork or another branch comes near the clusters.
+    assert {job["if"] for job in restart.jobs.values()} == {"github.ref == 'refs/heads/main'"}
+
+
+@EVERY
+def test_actions_are_pinned_to_a_commit_with_its_version(workflow: Workflow) -> None:
+    used = re.findall(r"uses: *(\S+)(?: +# *(\S+))?", workflow.text)
+    assert len(used) == sum("uses" in step for step in workflow.steps())
+    for action, version in used:
+        name, _, commit = action.partition("@")
+        assert re.fullmatch(r"[0-9a-f]{40}", commit), action
+        assert PINS.get(name) == (commit, version), action
+
+
+@EVERY
+def test_rights_are_given_to_jobs_and_no_more_than_they_need(workflow: Workflow) -> None:
+    assert workflow.document["permissions"] == {}
+    for job in workflow.jobs.values():
+        rights = job["permissions"]
+        assert isinstance(rights, dict), "read-all and write-all are no lists of what is needed"
+        writes = {name for name, right in rights.items() if right == "write"}
+        # Who can reach the cloud cannot change this repository, and the other way round.
+        assert writes == {"id-token"} or "id-token" not in writes
+        assert writes <= {"id-token", "actions", "contents", "pull-requests"}
+
+
+def test_only_the_job_that_proposes_may_write_here() -> None:
+    writers = {
+        (workflow.name, name)
+        for workflow in WORKFLOWS.values()
+        for name, job in workflow.jobs.items()
+        if {"contents", "pull-requests", "actions"}
+        & {right for right, level in job["permissions"].items() if level == "write"}
+    }
+    assert writers == {("release", "propose")}
+
+
+@EVERY
+def test_every_job_ends_and_none_overtakes_another(workflow: Workflow) -> None:
+    assert workflow.document["concurrency"]["group"]
+    for job in workflow.jobs.values():
+        assert 0 < job["timeout-minutes"] < LONGEST_MINUTES
+    if workflow.name != "test":  # half a publish or restart is worse than a late one
+        assert workflow.document["concurrency"]["cancel-in-progress"] is False
+
+
+@EVERY
+def test_strangers_start_nothing(workflow: Workflow) -> None:
+    assert not FORBIDDEN_TRIGGERS & set(workflow.triggers)
+
+
+@EVERY
+def test_a_checkout_keeps_no_token(workflow: Workflow) -> None:
+    checkouts = [step for step in workflow.steps() if "checkout" in step.get("uses", "")]
+    assert checkouts
+    assert {step["with"]["persist-credentials"] for step in checkouts} == {False}
+
+
+@EVERY
+def test_no_secret_and_no_expression_is_in_a_command(workflow: Workflow) -> None:
+    assert [run for run in workflow.runs() if EXPRESSION.search(run)] == []
+    # Identities come from workload identity, and the only token is the run's own.
+    assert re.findall(r"secrets\.\w+", workflow.text) == []
+    assert re.findall(r"credentials_json|service_account_key", workflow.text) == []
+    for script in scripts_of(workflow.runs()):
+        assert "GH_TOKEN" not in re.sub(r"^#.*$", "", script.read_text(), flags=re.MULTILINE)
+
+
+@EVERY
+def test_a_step_is_one_line_and_runs_what_is_there(workflow: Workflow) -> None:
+    targets = set(re.findall(r"^([a-z_-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for run in workflow.runs():
+        assert "\n" not in run.strip(), "scripts/ci is where scripts are"
+        words = run.removeprefix("sudo ").split()
+        if words[0] == "make":
+            assert set(words[1:]) <= targets | AWAITED, run
+            continue
+        assert stat.S_IMODE((ROOT / words[0]).stat().st_mode) & stat.S_IXUSR, run
+
+
+SCRIPTS = sorted({path for each in WORKFLOWS.values() for path in scripts_of(each.runs())})
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_the_tasks_of_a_script_exist_with_their_flags(script: Path) -> None:
+    found = list(invocations(script.read_text()))
+    assert found or script.name == "propose.sh"
+    for name, *words in found:
+        task: Any = ns[name]
+        used = {word.removeprefix("--") for word in words if word.startswith("--")}
+        assert used <= _flags(task), f"invoke {name} {words}"
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_a_script_stops_at_the_first_error(script: Path) -> None:
+    assert "set -euo pipefail" in script.read_text()
+    assert subprocess.run(["bash", "-n", script], timeout=60).returncode == 0
+
+
+@pytest.mark.parametrize("changes", ["release/changes.patch", "restart/events.jsonl", ".env"])
+def test_what_a_run_leaves_is_never_committed(changes: str) -> None:
+    ignored = subprocess.run(
+        ["git", "check-ignore", "--quiet", changes],
+        cwd=ROOT,
+        env=os.environ | {"GIT_OPTIONAL_LOCKS": "0"},
+        timeout=60,
+    )
+    assert ignored.returncode == 0
