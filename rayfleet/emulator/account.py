@@ -16,6 +16,7 @@ ENDPOINTS = {
     "CLOUDRESOURCEMANAGER": "/",
     "IAM": "/",
     "SECRETMANAGER": "/",
+    "STORAGE": "/storage/v1/",
 }
 
 

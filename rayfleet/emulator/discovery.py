@@ -19,7 +19,10 @@ DOCUMENTS = (
     "cloudresourcemanager.v1",
     "iam.v1",
     "secretmanager.v1",
+    "storage.v1",
 )
+# These have their name in the path; the others have only a host of their own, at Google.
+NAMED = ("compute", "storage")
 INTEGER = re.compile(r"-?\d+\Z")
 
 
@@ -76,7 +79,7 @@ def check_body(method: Method, body: Any) -> None:
 
 def _prefix(name: str) -> str:
     service, _, version = name.rpartition(".")
-    return f"/{service}/{version}/" if service == "compute" else f"/{version}/"
+    return f"/{service}/{version}/" if service in NAMED else f"/{version}/"
 
 
 @lru_cache(maxsize=len(DOCUMENTS))

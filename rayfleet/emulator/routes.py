@@ -7,9 +7,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rayfleet.emulator import compute, guest, iam, places, queued, secrets, tpu
+from rayfleet.emulator import compute, guest, iam, places, queued, secrets, storage, tpu
 from rayfleet.emulator.cloud import Call, Cloud
-from rayfleet.emulator.discovery import Method, check_body, check_query, document, find_method
+from rayfleet.emulator.discovery import (
+    NAMED,
+    Method,
+    check_body,
+    check_query,
+    document,
+    find_method,
+)
 from rayfleet.emulator.faults import Fault
 from rayfleet.emulator.refusals import Refused
 
@@ -22,6 +29,7 @@ HANDLERS: Mapping[str, Handler] = {
     **queued.HANDLERS,
     **iam.HANDLERS,
     **secrets.HANDLERS,
+    **storage.HANDLERS,
 }
 DISCOVERY = "/$discovery/rest"
 # Without a version, tpu.googleapis.com describes v2. Ray 2.60 asks so, whatever it then means.
@@ -116,7 +124,7 @@ def _body(raw: bytes) -> dict[str, Any]:
 
 
 def _name(path: str, method: Method) -> str:
-    prefix = 3 if method.document.startswith("compute") else 2
+    prefix = 3 if method.document.startswith(NAMED) else 2
     name = "/".join(path.split("/")[prefix:])
     return name.rpartition(":")[0] if ":" in method.pattern.pattern.replace("[^/:]", "") else name
 

@@ -46,9 +46,12 @@ class Fate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swept:
-    """One cluster's leftovers, or the error that kept us from looking, or from touching them."""
+    """One cluster's leftovers, or the error that kept us from looking, or from touching them.
+
+    ``looked`` is False for a cluster that is not in Google Cloud."""
 
     cluster: str
+    looked: bool = True
     fates: tuple[Fate, ...] = ()
     error: RayfleetError | None = None
 
@@ -81,7 +84,7 @@ class Garbage:
     def _sweep(self, cluster: Cluster, remove: bool) -> Swept:
         config = read_launch_config(self.fleet, cluster)
         if not in_google(config):
-            return Swept(cluster=cluster.name)
+            return Swept(cluster=cluster.name, looked=False)
         place = self.look(config)
         if not remove:
             return Swept(cluster=cluster.name, fates=_planned(self._found(place)))
@@ -166,6 +169,8 @@ def _show(swept: Sequence[Swept], console: Console, *, remove: bool) -> None:
     ]
     if rows:
         console.table(("cluster", "kind", "name", "fate", "why"), rows)
+    elif not any(one.looked for one in swept):
+        console.say("none of these clusters is in Google Cloud: there is nothing to look for")
     elif not any(one.error for one in swept):
         console.say("nothing is left behind")
     names = [one.cluster for one in swept if any(fate.word == WOULD_GO for fate in one.fates)]
@@ -177,6 +182,7 @@ def _show(swept: Sequence[Swept], console: Console, *, remove: bool) -> None:
 def _entry(one: Swept) -> dict[str, object]:
     return {
         "cluster": one.cluster,
+        "looked": one.looked,
         "problem": reason(one.error) if one.error else "",
         "leftovers": [
             {

@@ -140,14 +140,19 @@ def restart(
     help={"cluster": "a cluster's name or a glob (default: all)", "json": "print JSON"},
 )
 def status(context: Context, cluster: list[str], json: bool = False) -> None:
-    """Show what every cluster runs."""
+    """Show what every cluster runs, and what is wrong with it.
+
+    Known states, such as leftovers that eat quota or workers that the autoscaler lost, are shown
+    with the command that mends them; invoke doctor --cluster NAME looks deeper.
+    """
     from rayfleet.cluster.lifecycle import Lifecycle
-    from rayfleet.cluster.report import show_status
+    from rayfleet.health.look import Looker
+    from rayfleet.health.status import show_status
 
     session = open_session(context)
     fleet = session.fleet()
     life = Lifecycle(session.project, fleet, session.console)
-    show_status(life, chosen(fleet, cluster, every=not cluster), as_json=json)
+    show_status(Looker(life), chosen(fleet, cluster, every=not cluster), as_json=json)
 
 
 def _run(

@@ -249,7 +249,8 @@ def test_what_does_not_go_is_named_and_the_rest_goes(
 def test_the_sandbox_has_none(littered: Littered) -> None:
     path = littered.fleet.config_path(littered.cluster(NAME))
     path.write_text(path.read_text().replace("availability_zone", "somewhere"))
-    assert run(littered)["clusters"] == [{"cluster": NAME, "problem": "", "leftovers": []}]
+    (found,) = run(littered)["clusters"]
+    assert found == {"cluster": NAME, "looked": False, "problem": "", "leftovers": []}
 
 
 def test_errors_of_one_cluster_do_not_hide_the_others(littered: Littered) -> None:

@@ -1,51 +1,69 @@
-"""``invoke status``: one row per cluster."""
+"""``invoke status``: one row per cluster, and every known state that one is in."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 
-from rayfleet.cluster.fanout import fan_out
-from rayfleet.cluster.health import Observed
-from rayfleet.cluster.lifecycle import Lifecycle, brief
+from rayfleet.cluster.lifecycle import brief
+from rayfleet.console import Console
 from rayfleet.errors import RayfleetError, UsageError
 from rayfleet.fleet.model import Cluster
+from rayfleet.health.look import Looker, examine_all
+from rayfleet.health.sight import Finding, Sight
 
-LOOK_LIMIT = 16  # clusters asked at once
-ASK_TIMEOUT = 60.0  # seconds per cluster
 SHORT_DIGEST = len("sha256:") + 12
+# Rows and columns of the first table say these.
+SHOWN_ALREADY = frozenset({"head does not answer", "head unknown", "image drift", "config drift"})
 
 
-def show_status(life: Lifecycle, clusters: Sequence[Cluster], *, as_json: bool) -> None:
-    """Ask every cluster at once and print a table, or a JSON document with all that is known.
+def show_status(looker: Looker, clusters: Sequence[Cluster], *, as_json: bool) -> None:
+    """Ask every cluster at once and print tables, or a JSON document with all that is known.
 
     Raises:
         UsageError: no cluster could be looked at, because nothing was ever rendered.
     """
-    questions = {cluster.name: partial(life.observe, cluster) for cluster in clusters}
-    seen = fan_out(questions, limit=LOOK_LIMIT, timeout=ASK_TIMEOUT, what="the cluster")
+    console = looker.life.console
+    seen = examine_all(looker, clusters)
     errors = [answer for answer in seen.values() if isinstance(answer, UsageError)]
     if errors and len(errors) == len(seen):
         raise errors[0]
     entries = [_entry(cluster, seen[cluster.name]) for cluster in clusters]
     if as_json:
-        life.console.json({"clusters": entries})
+        console.json({"clusters": entries})
         return
-    life.console.table(
+    console.table(
         ("cluster", "state", "Ray", "workers", "image", "config", "trouble"),
         [_cells(entry) for entry in entries],
     )
+    found = {name: answer[1] for name, answer in seen.items() if isinstance(answer, tuple)}
+    _show_findings(console, found)
 
 
-def _entry(cluster: Cluster, seen: Observed | RayfleetError) -> dict[str, object]:
+def _show_findings(console: Console, found: Mapping[str, Sequence[Finding]]) -> None:
+    rows = [
+        (name, finding.state, finding.found, finding.remedy)
+        for name, several in found.items()
+        for finding in several
+        if finding.state not in SHOWN_ALREADY
+    ]
+    if rows:
+        console.table(("cluster", "known state", "found", "mend it with"), rows)
+
+
+def _entry(
+    cluster: Cluster, answer: tuple[Sight, tuple[Finding, ...]] | RayfleetError
+) -> dict[str, object]:
     entry: dict[str, object] = {
         "cluster": cluster.name,
         "identity": cluster.identity,
         "region": cluster.region,
         "zone": cluster.zone,
     }
-    if isinstance(seen, RayfleetError):
-        return entry | {"state": "unknown", "trouble": [brief(seen)]}
+    if isinstance(answer, RayfleetError):
+        return entry | {"state": "unknown", "trouble": [brief(answer)]}
+    sight, found = answer
+    seen = sight.observed
     return entry | {
         "state": seen.word(),
         "head": seen.head,
@@ -60,6 +78,8 @@ def _entry(cluster: Cluster, seen: Observed | RayfleetError) -> dict[str, object
         "runs_pinned_image": bool(seen.image_digest) and seen.image_digest == seen.wanted_digest,
         "config_current": bool(seen.config_hash) and seen.config_hash == seen.wanted_hash,
         "trouble": [] if seen.word() == "stopped" else list(seen.failing()),
+        "findings": [asdict(finding) for finding in found],
+        "not_seen": dict(sight.blind),
     }
 
 
