@@ -9,10 +9,13 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rayfleet.errors import PrerequisiteMissing
 from rayfleet.files import write_atomically
+
+if TYPE_CHECKING:
+    from docker.auth import AuthConfig
 
 # What Docker calls Docker Hub in its configuration, and the hosts that are it.
 HUB = "docker.io"
@@ -34,15 +37,16 @@ def docker_login(host: str) -> DockerLogin | None:
     """The user name and password that Docker has for ``host``; None if it has none.
 
     Raises:
-        PrerequisiteMissing: a credential helper should be asked and failed.
+        PrerequisiteMissing: a credential helper should be asked and failed, or Docker's
+            configuration is damaged.
     """
-    from docker.auth import load_config
     from docker.errors import DockerException
 
+    config = _load()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a helper that is not installed: an error follows
-            found = load_config().resolve_authconfig(HUB if host in HUB_HOSTS else host) or {}
+            found = config.resolve_authconfig(HUB if host in HUB_HOSTS else host) or {}
     except DockerException as error:
         raise PrerequisiteMissing(
             f"Docker's credential helper for {host} failed",
@@ -59,9 +63,7 @@ def docker_login(host: str) -> DockerLogin | None:
 
 def helper_of(host: str) -> str:
     """The credential helper that Docker asks for ``host``, without "docker-credential-"; or ""."""
-    from docker.auth import load_config
-
-    return str(load_config().get_credential_store(HUB if host in HUB_HOSTS else host) or "")
+    return str(_load().get_credential_store(HUB if host in HUB_HOSTS else host) or "")
 
 
 def config_file() -> Path:
@@ -132,6 +134,17 @@ def store_in_plain_text(host: str, username: str, password: str) -> Path:
 
 def _key(host: str) -> str:
     return HUB_KEY if host in HUB_HOSTS else host
+
+
+def _load() -> AuthConfig:
+    from docker.auth import load_config
+    from docker.errors import InvalidConfigFile
+
+    try:
+        return load_config()
+    except (InvalidConfigFile, ValueError, TypeError, AttributeError, KeyError) as error:
+        # Not its own text, which may quote the file.
+        raise _damaged(config_file(), type(error).__name__) from None
 
 
 def _read() -> tuple[Path, dict[str, Any]]:

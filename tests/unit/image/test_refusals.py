@@ -20,6 +20,7 @@ from rayfleet.image.oci.refusals import (
     error_words,
     refusal,
 )
+from rayfleet.image.oci.rights import Action, missing_right
 
 ASKED = Asked(host="r.example.com", what="take blob b", repository="p/r", user="me")
 
@@ -59,9 +60,42 @@ def test_a_refusal_names_the_registry_the_cause_and_its_own_words(
     answer: Reply, kind: type[RayfleetError], words: tuple[str, ...]
 ) -> None:
     told = refusal(answer, ASKED)
-    assert type(told) is kind
+    assert isinstance(told, kind)
+    assert isinstance(told, RegistryFault) == (kind is RegistryFault)
     for each in ("r.example.com", *words):
         assert each in told.text()
+
+
+def test_a_403_of_google_names_permission_repository_and_command() -> None:
+    for action, permission, role in (
+        (Action.PULL, "downloadArtifacts", "reader"),
+        (Action.PUSH, "uploadArtifacts", "writer"),
+        (Action.DELETE, "deleteArtifacts", "repoAdmin"),
+    ):
+        asked = Asked(
+            host="us-east5-docker.pkg.dev",
+            what="take uploads",
+            repository="p/marin/marin_cluster",
+            user="ci@p.iam.gserviceaccount.com",
+            action=action,
+        )
+        told = refusal(reply(403, error("DENIED")), asked)
+        assert f"artifactregistry.repositories.{permission} on " in told.why
+        assert told.why.endswith("projects/p/locations/us-east5/repositories/marin")
+        assert told.next_step == (
+            "gcloud artifacts repositories add-iam-policy-binding marin --location=us-east5 "
+            "--project=p --member=serviceAccount:ci@p.iam.gserviceaccount.com "
+            f"--role=roles/artifactregistry.{role}"
+        )
+
+
+def test_the_right_of_a_project_that_belongs_to_a_domain() -> None:
+    right = missing_right("eu-docker.pkg.dev", "example.com/p/r/i", Action.PULL)
+    assert right is not None
+    assert right.resource == "projects/example.com:p/locations/eu/repositories/r"
+    assert '"user:$(gcloud config get account)"' in right.command
+    assert missing_right("eu-docker.pkg.dev", "p", Action.PULL) is None
+    assert missing_right("r.example.com", "p/r/i", Action.PULL) is None
 
 
 def test_who_has_no_password_is_told_to_log_in() -> None:
