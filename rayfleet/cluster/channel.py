@@ -6,7 +6,7 @@ import base64
 import shlex
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -124,7 +124,7 @@ class Stream:
         Raises:
             ConnectionLost: the connection broke first.
         """
-        yield from _chunks(self.channel, wake=wake)
+        yield from _chunks(self.channel, self.cluster, wake=wake)
         if self.was_cut:
             raise ConnectionLost(f"{self.cluster}: the connection to the head was lost")
 
@@ -150,7 +150,7 @@ def run_command(
     try:
         channel.exec_command(command)
         channel.shutdown_write()
-        for is_error, chunk in _chunks(channel, deadline=deadline):
+        for is_error, chunk in _chunks(channel, cluster, deadline=deadline):
             outputs[is_error].extend(chunk)
             if len(outputs[is_error]) > MAX_OUTPUT_BYTES:
                 raise ToolFailed(f"{cluster}: {_short(command)!r} printed more than 16 MiB")
@@ -190,7 +190,7 @@ def cause(error: BaseException) -> str:
 
 
 def _chunks(
-    channel: Channel, *, deadline: float | None = None, wake: float | None = None
+    channel: Channel, cluster: str, *, deadline: float | None = None, wake: float | None = None
 ) -> Iterator[tuple[bool, bytes]]:
     """Yield (is it stderr, bytes) until both ended; empty bytes after ``wake`` seconds of nothing.
 
@@ -199,6 +199,7 @@ def _chunks(
 
     Raises:
         TimeoutError: ``deadline`` has passed.
+        ConnectionLost: it broke while the other side was told that there is room again.
     """
     arrived = threading.Event()
     channel.in_buffer.set_event(arrived)
@@ -206,15 +207,22 @@ def _chunks(
     while True:
         ended = channel.eof_received or channel.closed
         if channel.recv_stderr_ready():
-            yield True, channel.recv_stderr(CHUNK_BYTES)
+            yield True, _received(channel.recv_stderr, cluster)
         elif channel.recv_ready():
-            yield False, channel.recv(CHUNK_BYTES)
+            yield False, _received(channel.recv, cluster)
         elif ended:
             return
         elif not arrived.wait(wake if deadline is None else _remaining(deadline)):
             if deadline is not None:
                 raise TimeoutError
             yield False, b""
+
+
+def _received(read: Callable[[int], bytes], cluster: str) -> bytes:
+    try:
+        return read(CHUNK_BYTES)
+    except (OSError, EOFError) as error:
+        raise ConnectionLost(f"{cluster}: the connection to the head was lost") from error
 
 
 def _remaining(deadline: float) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import signal
 import socket
 import subprocess
 import threading
@@ -114,6 +115,28 @@ def test_a_connection_that_dies_under_a_stream_is_an_error_not_an_end(sshd: Loca
             next(chunks)
         with pytest.raises(Unreachable, match="was lost"):
             head.run("true", timeout=10)
+
+
+def test_a_connection_that_dies_while_room_is_announced_is_lost_as_well(sshd: LocalSshd) -> None:
+    # The head stands still, so that nothing but our own write can tell that the line is dead.
+    with Head.open(sshd.address()) as head:
+        stream = head.stream("yes")
+        chunks = iter(stream)
+        next(chunks)
+        wait_until(
+            lambda: len(stream.channel.in_buffer) > 1 << 20, what="a full window", timeout=30
+        )
+        stopped = sshd.sessions()
+        try:
+            for pid in stopped:
+                os.kill(pid, signal.SIGSTOP)
+            stream.channel.get_transport().sock.shutdown(socket.SHUT_WR)
+            with pytest.raises(ConnectionLost):
+                for _ in chunks:
+                    pass
+        finally:
+            for pid in stopped:
+                os.kill(pid, signal.SIGCONT)
 
 
 # HTTP
