@@ -14,7 +14,6 @@ invoke registry.login --check --json >"$CHANGES/logins.json"
 invoke cluster-docker --image "${IMAGE:-cluster}" --json >"$CHANGES/image.json"
 invoke update-configs
 invoke update-configs --check
-invoke registry.cleanup --json >"$CHANGES/policies.json"
 
 # New files as well, and nothing outside infra: the cloud's login lies in this checkout, too.
 git add --intent-to-add infra

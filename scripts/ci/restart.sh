@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The staged restart of the clusters that do not run what is pinned. Its events, a line of JSON
-# each, and its report go into $EVENTS (a folder). Ends with the exit code of the restart.
+# each, and its report go into $EVENTS (a folder). Ends with the exit code of the restart; after a
+# good one the regions' cleanup policies follow, which have to know what every head runs.
 #
 #   INVOKE_FLEET  the fleet file    CLUSTERS  names or globs, with blanks between (default: all)
 set -euo pipefail
@@ -28,4 +29,5 @@ if [ -n "$rollout" ]; then
         { echo '```' && cat "$EVENTS/report.txt" && echo '```'; } >>"$GITHUB_STEP_SUMMARY"
     fi
 fi
-exit "$code"
+[ "$code" -eq 0 ] || exit "$code"
+invoke registry.cleanup --json >"$EVENTS/policies.json"

@@ -115,6 +115,8 @@ def test_a_restart_keeps_its_events_and_its_exit_code(checkout: Checkout, code: 
     assert "how it went" in summary.read_text()
     assert "restart --all --only-outdated --yes --json" in invoked(checkout)
     assert any(line.startswith("rollouts.show r-1 --html") for line in invoked(checkout))
+    # Policies are of what runs: not while a restart is half done.
+    assert ("registry.cleanup --json" in invoked(checkout)) == (code == 0)
 
 
 def test_a_restart_of_named_clusters_takes_them_as_they_are_written(checkout: Checkout) -> None:
