@@ -180,6 +180,8 @@ def _names_match(names: str, wanted: str) -> bool:
 def _pattern_matches(pattern: str, wanted: str) -> bool:
     if pattern.startswith("|1|"):
         return _hash_matches(pattern, wanted)
+    if "*" not in pattern and "?" not in pattern:
+        return pattern.lower() == wanted.lower()
     expression = re.escape(pattern).replace(r"\*", ".*").replace(r"\?", ".")
     return re.fullmatch(expression, wanted, re.IGNORECASE) is not None
 
