@@ -115,7 +115,8 @@ def leftovers(identity: str, holdings: Holdings, *, now: float) -> tuple[Leftove
     things = holdings.things
     queued = {thing.name: thing for thing in things if thing.kind is Kind.QUEUED}
     slices = {thing.name: thing for thing in things if thing.kind is Kind.SLICE}
-    there = {name for thing in things for name in (thing.name, *thing.nodes)} | holdings.others
+    nodes = [thing for thing in things if thing.kind is not Kind.FIREWALL]
+    there = {name for thing in nodes for name in (thing.name, *thing.nodes)} | holdings.others
     found = [
         *(_lost(thing, queued) for thing in slices.values()),
         *(_at_rest(thing, slices) for thing in queued.values()),

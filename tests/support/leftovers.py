@@ -68,7 +68,7 @@ class Littered:
         path.write_text(yaml.safe_dump(content))
 
     def slice(self, name: str, state: str, **more: Any) -> str:
-        """A slice in some state; ``more`` as for :meth:`labels` and fields of its view."""
+        """A slice in some state; ``more`` are its ``owner``, ``node_type`` and fields."""
         view = self._row(name, f"{PARENT}/nodes/{name}", **more)
         view |= {"state": state, "acceleratorType": "v4-8"}
         self._put("nodes", f"{PARENT}/nodes/{name}", view)
@@ -126,9 +126,12 @@ class Littered:
                 if row["view"].get("state") != "DELETING"
             }
 
-    def _row(self, name: str, full: str, *, owner: str = "", **more: Any) -> dict[str, Any]:
+    def _row(
+        self, name: str, full: str, *, owner: str = "", node_type: str = "", **more: Any
+    ) -> dict[str, Any]:
         head = "-head-" in name
         labels = {"ray-cluster-name": owner, "ray-node-type": "head" if head else "worker"}
+        labels |= {"ray-user-node-type": node_type} if node_type else {}
         return {
             "name": full,
             "labels": labels if owner else {},
