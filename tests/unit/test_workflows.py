@@ -85,6 +85,19 @@ def test_only_the_job_that_proposes_may_write_here() -> None:
     assert writers == {("release", "propose")}
 
 
+def test_the_cloud_is_reached_by_workload_identity_and_by_those_who_need_it() -> None:
+    reaching = set()
+    for workflow in WORKFLOWS.values():
+        for name, job in workflow.jobs.items():
+            logins = [step for step in job["steps"] if "/auth@" in step.get("uses", "")]
+            assert ("id-token" in job["permissions"]) == bool(logins)
+            for login in logins:
+                reaching.add(f"{workflow.name}/{name}")
+                assert set(login["with"]) == {"workload_identity_provider", "service_account"}
+                assert all(value.startswith("${{ vars.") for value in login["with"].values())
+    assert reaching == {"release/publish", "restart/restart"}
+
+
 @EVERY
 def test_every_job_ends_and_none_overtakes_another(workflow: Workflow) -> None:
     assert workflow.document["concurrency"]["group"]
