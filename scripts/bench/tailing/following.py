@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from publishing.processes import background
+from preserving.methods import QUIET_SECONDS
+from publishing.processes import background, busy_seconds
 
 from tailing.content import log_text
 from tailing.measuring import said
@@ -44,7 +45,8 @@ class Memory:
 
 @dataclass(kw_only=True)
 class Latency:
-    """Milliseconds from the write of a line on a head to its arrival on our stdout."""
+    """Milliseconds from the write of a line on a head to its arrival on our stdout; ``others`` is
+    how many processors were busy before."""
 
     method: Method
     wanted: int
@@ -139,7 +141,13 @@ def _latency(
     logs = [str(heads.log(name)) for name in heads.names]
     for log in logs:
         Path(log).write_bytes(b"")
-    found = Latency(method=method, wanted=int(seconds * per_second) * heads.count)
+    busy = busy_seconds()
+    time.sleep(QUIET_SECONDS)
+    found = Latency(
+        method=method,
+        wanted=int(seconds * per_second) * heads.count,
+        others=(busy_seconds() - busy) / QUIET_SECONDS,
+    )
     command = f"exec tail -n 0 -F {heads.path}"
     with _running(method, bench, command, scratch / "latency.err") as process:
         _wait_for_all(process, bench, scratch / "latency.err")
@@ -159,7 +167,10 @@ def _latency(
         errors = said([method.key], scratch / "latency.err")
         sys.exit(f"{method.title}: {len(found.late)} of {found.wanted} lines came:\n{errors}")
     shown = ", ".join(f"{name} {value:.1f} ms" for name, value in found.percentiles.items())
-    say(f"{method.title}: {heads.count} heads with {per_second} lines a second: {shown}")
+    say(
+        f"{method.title}: {heads.count} heads with {per_second} lines a second: {shown}"
+        f" ({found.others:.1f} processors busy before)"
+    )
     return found
 
 

@@ -73,7 +73,10 @@ class Report:
             if latency.method.key == OURS:
                 found["latency_p99_ms"] = round(latency.percentiles["p99"], 2)
         found["latency_ms"] = {
-            one.method.key: {name: round(value, 2) for name, value in one.percentiles.items()}
+            one.method.key: {
+                name: round(value, 2)
+                for name, value in {**one.percentiles, "others": one.others}.items()
+            }
             for one in self.latency
         }
         found["throughput"] = {
@@ -119,7 +122,8 @@ class Report:
             )
             yield ""
         for latency in self.latency:
-            shown = "".join(f"{n:>6}{v:9.2f}" for n, v in latency.percentiles.items())
+            values = {**latency.percentiles, "others": latency.others}
+            shown = "".join(f"{name:>8}{value:8.2f}" for name, value in values.items())
             yield f"{'latency, ms, ' + latency.method.title:48}{shown}"
         if self.connecting:
             yield ""
