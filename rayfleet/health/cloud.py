@@ -22,6 +22,7 @@ from rayfleet.waiting import Clock, DeadlineExceeded, SystemClock, wait_until
 
 T = TypeVar("T")
 
+UNMANAGED = "unmanaged"  # Ray's own mark of such a node
 DELETE_TIMEOUT = 300.0  # seconds until Google has ended what it accepted
 DELETE_INTERVAL = 5.0
 FOR_REUSE = "Ray keeps it to start it again (cache_stopped_nodes)"
@@ -216,6 +217,7 @@ class GoogleHoldings:
             zone=self._zone,
             node_type=str(labels.get("ray-user-node-type", "")),
             head=labels.get("ray-node-type") == "head",
+            by_hand=labels.get("ray-node-type") == UNMANAGED,
         )
 
     def _queued(self, row: Mapping[str, Any]) -> Holding:

@@ -35,8 +35,9 @@ https://cloud.google.com/tpu/docs/queued-resources"""
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
     """One thing. ``name`` is the last part of its name. ``node_type`` is Ray's, ``head`` says that
-    it is one. ``addresses`` are those of its machines in their network. ``created`` is seconds
-    since the epoch, None when the cloud does not say.
+    it is one, ``by_hand`` that it was added beside Ray, which neither counts nor ends it.
+    ``addresses`` are those of its machines in their network. ``created`` is seconds since the
+    epoch, None when the cloud does not say.
 
     ``queued`` is the last name of the queued resource that a slice belongs to; ``nodes`` are the
     last names of the slices that a queued resource is for. ``kept`` says why nobody but the
@@ -49,6 +50,7 @@ class Holding:
     zone: str = ""
     node_type: str = ""
     head: bool = False
+    by_hand: bool = False
     addresses: tuple[str, ...] = ()
     created: float | None = None
     queued: str = ""

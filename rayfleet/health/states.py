@@ -37,7 +37,8 @@ def no_head_but_workers(sight: Sight) -> Iterator[Finding]:
     seen = sight.observed
     if sight.holdings is None or sight.holdings.heads or seen.head or seen.problem:
         return
-    if workers := sight.holdings.workers:
+    # What was added by hand waits for the next head.
+    if workers := [worker for worker in sight.holdings.workers if not worker.by_hand]:
         yield Finding(
             state="workers without a head",
             found=f"{_count(workers, 'worker')} run, and there is no head",
@@ -127,7 +128,7 @@ def half_registered(sight: Sight) -> Iterator[Finding]:
         yield Finding(
             state="half-registered slice" if joined else "unregistered slice",
             found=f"{what} of {thing.name} joined" if joined else f"{thing.name} never joined",
-            remedy=_delete(sight, thing),
+            remedy=_look(sight, thing) if thing.by_hand else _delete(sight, thing),
             subjects=(thing.name,),
         )
 
@@ -293,6 +294,13 @@ def _unjoined(sight: Sight) -> Iterator[tuple[Holding, int]]:
 
 def _unjoined_of(sight: Sight, kind: str) -> bool:
     return any(thing.node_type == kind for thing, _ in _unjoined(sight))
+
+
+def _look(sight: Sight, thing: Holding) -> str:
+    # It joins by itself, again and again: what it says tells why it does not.
+    node = thing.name if len(thing.addresses) == 1 else f"{thing.name}#0"
+    line = "docker ps --all; sudo journalctl --unit google-startup-scripts --lines 50"
+    return f"invoke ssh --cluster {sight.cluster.name} --node '*{node}' -- '{line}'"
 
 
 def _delete(sight: Sight, thing: Holding) -> str:

@@ -114,6 +114,15 @@ def test_workers_without_a_head_are_told() -> None:
     assert set(states(unknown)) == {"head unknown"}
 
 
+def test_workers_that_were_added_by_hand_wait_for_a_head_and_are_not_deleted() -> None:
+    hand = slice_(9, "10.0.9.1", by_hand=True)
+    gone = {"head": "", "ray_version": "", "image_digest": "", "config_hash": ""}
+    assert findings(sight(hand, members=(), seen=gone, nodes={}, scaling=None)) == ()
+    found = states(sight(head(), *SLICES, hand))
+    assert set(found) == {"unregistered slice"}
+    assert found["unregistered slice"].remedy.startswith("invoke ssh --cluster us-east5 --node ")
+
+
 def test_two_heads_are_told() -> None:
     found = states(sight(head(), head(name="ray-x-head-2-compute"), *SLICES))
     assert set(found) == {"several heads"}
