@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,7 @@ from rayfleet.console import Console
 from rayfleet.errors import Locked, PartialFailure, RayfleetError, Unreachable
 from rayfleet.health.garbage import collect
 from tests.support.google import Google
-from tests.support.leftovers import PARENT, Littered
+from tests.support.leftovers import PARENT, ROOT, Littered
 
 pytestmark = pytest.mark.integration
 
@@ -259,3 +262,42 @@ def test_errors_of_one_cluster_do_not_hide_the_others(littered: Littered) -> Non
     with pytest.raises(RayfleetError, match="us-central2-compress"):
         run(littered, NAME, "us-central2-compress")
     assert littered.left() & mine == set()
+
+
+def types(littered: Littered, *words: str) -> subprocess.CompletedProcess[str]:
+    """``invoke WORDS`` in the project, with the production fleet's own files."""
+    return subprocess.run(
+        [str(Path(sys.executable).with_name("invoke")), *words],
+        cwd=ROOT,
+        env=os.environ
+        | {
+            "INVOKE_FLEET": "infra/fleet.yaml",
+            "INVOKE_STATE": str(littered.folder / "state"),
+            "COLUMNS": "200",
+        },
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_as_an_operator_types_it(littered: Littered) -> None:
+    mine = litter(littered)
+    shown = types(littered, "gc", "--cluster", NAME)
+    assert shown.returncode == 0, shown.stderr
+    assert all(name in shown.stdout for name in mine)
+    assert "nothing was changed" in shown.stderr
+    assert littered.left() == mine
+
+    littered.google.cloud.clock.step = 60.0  # nobody else moves it: gc waits in real time here
+    removed = types(littered, "gc", "--cluster", NAME, "--yes", "--json")
+    assert removed.returncode == 0, removed.stderr
+    assert fates(json.loads(removed.stdout)) == dict.fromkeys(mine, "gone")
+    assert littered.left() == set()
+
+    why = "Required 'compute.firewalls.list' permission"
+    littered.google.inject("compute.firewalls.list", times=-1, status=403, message=why)
+    refused = types(littered, "gc", "--cluster", NAME)
+    assert refused.returncode == 4
+    assert f"cannot list the firewall rules: 403: {why}" in " ".join(refused.stderr.split())
