@@ -10,7 +10,8 @@ from rayfleet.log import frames
 from rayfleet.log.cursors import Cursors
 from rayfleet.log.frames import FrameReader
 from rayfleet.log.remote.frames import Frames
-from rayfleet.log.remote.main import Node, Request
+from rayfleet.log.remote.main import Node
+from rayfleet.log.remote.request import Request
 
 
 class NoWatch:

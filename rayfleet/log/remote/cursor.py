@@ -53,8 +53,8 @@ class Track:
         self.hold, self.hold_at = 0.0, -1
         # Size and time of the file when its mark was last found to be right.
         self.seen: tuple[int, int] | None = None
-        # The offset that the other side knows.
-        self.told = -1
+        # When the other side was last told of the offset.
+        self.told = 0.0
 
     @property
     def identity(self) -> tuple[int, int]:
@@ -84,21 +84,22 @@ class Track:
             return False
         return not self.heads or self._begins_like(fd, len(self.heads))
 
-    def copied_to(self, fd: int, size: int, *, live: bool) -> int:
+    def copied_to(self, fd: int, size: int, *, truncated: bool) -> int:
         """Where to go on in a file of ``size`` bytes if it is a copy of this one, else -1.
 
-        ``live``: it is the one that is written, which must not only begin like a copy.
+        ``truncated``: this one was found to be truncated just now, so there must be a copy of it
+        where there is any, and less has to be the same to believe that this is it.
         """
-        if live and self.mark < MARK_BYTES:
-            return -1
-        if size >= self.offset:
-            before = os.pread(fd, self.mark, self.offset - self.mark)
-            return self.offset if self.mark and crc32(before) == self.checksum else -1
-        if live:
-            return -1
-        # The copy was made before our last look: all of it was read.
         known = sum(length <= size for length in HEADS[: len(self.heads)])
-        return size if known and self._begins_like(fd, known) else -1
+        if known and not self._begins_like(fd, known):
+            return -1
+        if size < self.offset:
+            # The copy was made before our last look: all of it was read.
+            return size if known and truncated else -1
+        if not self.mark or (self.mark < MARK_BYTES and not truncated):
+            return -1
+        before = os.pread(fd, self.mark, self.offset - self.mark)
+        return self.offset if crc32(before) == self.checksum else -1
 
     def marks(self) -> list[int]:
         """The checksums as a cursor carries them."""
@@ -122,7 +123,7 @@ def from_cursor(cursor: dict[str, Any]) -> Track:
     track = Track(
         str(cursor["path"]), int(cursor["device"]), int(cursor["inode"]), str(cursor["session"])
     )
-    track.offset = track.told = int(cursor["offset"])
+    track.offset = int(cursor["offset"])
     marks = [int(number) for number in cursor["mark"]] or [0, 0]
     track.mark, track.checksum = marks[:2]
     track.heads = marks[2 : 2 + len(HEADS)]

@@ -53,7 +53,6 @@ class Frames:
             offset=track.offset,
             mark=track.marks(),
         )
-        track.told = track.offset
 
     def data(self, track: Track, lines: bytes, *, cut: bool = False) -> None:
         """Write lines of a file that was told of, and the place after them."""
@@ -63,7 +62,6 @@ class Frames:
             f'"cut":{"true" if cut else "false"},"size":{len(lines)}}}\n'
         )
         self._write(header.encode() + lines)
-        track.told = track.offset
 
     def done(self, track: Track) -> None:
         """Say that a file was read to its end and that no more is expected."""

@@ -12,8 +12,6 @@ Sent to the nodes: Python 3.8, the standard library only.
 
 from __future__ import annotations
 
-import errno
-import itertools
 import os
 
 from rayfleet.log.remote.cursor import Track
@@ -28,6 +26,7 @@ GHOSTS = 32
 QUIET_SECONDS = 30.0
 """After so long without a line, a file that was taken away is not expected to grow."""
 
+REFUSED, MOVED = -1, -2
 _COMPARED = 64 * 1024
 
 
@@ -43,6 +42,7 @@ class Start:
 
 class Lineage:
     """The files of one family. ``tracks`` are all that are known on the node, by identity.
+    ``start`` is for a log that was there before us; without it, a log is read from its beginning.
 
     ``queue`` are the tracks to read, the oldest file first; a later one is not read before
     those in front of it are at their end. ``refused`` is why a file could not be opened.
@@ -56,11 +56,13 @@ class Lineage:
         role: str,
         tracks: dict[tuple[int, int], Track],
         begun: Iterable[Track] = (),
+        start: Start | None = None,
     ) -> None:
         self.session, self.name, self.role = session, name, role
         self.queue: list[Track] = []
         self.refused: dict[str, str] = {}
-        self.closing = False
+        self.closing = self.moved = False
+        self._start = start
         self._tracks = tracks
         self._begun = [track for track in begun if tracks.get(track.identity) is track]
         # What was seen last, and whether seeing the same again means that nothing is to be done.
@@ -68,47 +70,50 @@ class Lineage:
         self._at_rest = False
         # Tracks whose files are gone or were written anew: copies are recognised by them.
         self._ghosts: list[Track] = []
+        self._truncated: list[Track] = []
 
-    def update(self, members: list[Member], now: float, start: Start | None = None) -> list[Track]:
+    def update(self, members: list[Member], now: float) -> list[Track]:
         """Take in what the folder holds now; the tracks that are read from now on.
 
-        ``start`` is for a log that was there before us, None means: from its beginning. ``now``
-        is in seconds of any clock.
+        ``now`` is in seconds of any clock. Afterwards, ``moved`` is true when files were renamed
+        meanwhile, and the folder must be looked at again.
         """
         sight = [(member.identity, member.order, member.size, member.time) for member in members]
         if sight == self._sight and self._at_rest and not self.closing:
             return []
+        self._at_rest = self.moved = False
         known = [self._known(member) for member in members]
         gone = self._gone({member.identity for member in members})
+        fresh = self._opened(members, known)
+        if self.moved:
+            return []
         places = [0] * len(members)
-        if start and not self._begun and not any(known):
-            places = self._first_places(members, start)
-        informed = [bool(track and track.offset) for track in known]
-        for index, member in enumerate(members):
-            # What is unknown but older than what was read is a copy that is being made, or it
-            # was read so long ago that it was forgotten.
-            if known[index] is None and not any(informed[index + 1 :]):
-                known[index] = self._begin(member, members[-1], places[index], now)
-        self._begun = []
+        if self._start and not self._begun and not any(known):
+            places = self._first_places(members, fresh, self._start)
+        for index, track in fresh.items():
+            if self._begin(track, members[index], members[-1], places[index], now):
+                known[index] = track
+        self._start, self._begun, self._truncated = None, [], []
         self._line_up(gone, members, known, now)
         self._sight = sight
         self._at_rest = not gone and None not in known
         return [track for track in self.queue if not track.id and not track.done]
 
     def open(self, track: Track) -> int:
-        """The descriptor of a track, opened if it is not; -1 when it cannot be."""
+        """The descriptor of a track, opened if it is not; REFUSED or MOVED when it cannot be."""
         if track.fd >= 0:
             return track.fd
         try:
             fd = os.open(track.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return MOVED
         except OSError as error:
-            if error.errno != errno.ENOENT:
-                self.refused[track.path] = os.strerror(error.errno or 0)
-            return -1
+            self.refused[track.path] = os.strerror(error.errno or 0)
+            return REFUSED
         info = os.fstat(fd)
         if (info.st_dev, info.st_ino) != track.identity:
             os.close(fd)
-            return -1
+            return MOVED
         track.fd = fd
         return fd
 
@@ -119,13 +124,18 @@ class Lineage:
         """
         stem, suffix = os.path.splitext(track.path)
         for before, behind in ((track.path, ""), (stem, suffix)):
-            for number in itertools.count(1):
+            number, missing = 1, 0
+            # While files are renamed, one of them is missing.
+            while missing < 2:
                 try:
                     info = os.stat(f"{before}.{number}{behind}")
                 except OSError:
-                    break
-                if info.st_size and (info.st_dev, info.st_ino) not in self._tracks:
-                    return True
+                    missing += 1
+                else:
+                    missing = 0
+                    if info.st_size and (info.st_dev, info.st_ino) not in self._tracks:
+                        return True
+                number += 1
         return False
 
     def doubt(self, track: Track) -> None:
@@ -161,6 +171,7 @@ class Lineage:
             track.close()
         if not right:
             self._lose(track)
+            self._truncated.append(track)
             return None
         track.seen = (info.st_size, info.st_mtime_ns)
         grown = info.st_size > track.offset
@@ -193,25 +204,53 @@ class Lineage:
         self._tracks.pop(track.identity, None)
         self._ghosts = [*self._ghosts[1 - GHOSTS :], track]
 
-    def _begin(self, member: Member, newest: Member, place: int, now: float) -> Track | None:
-        """A track for a file that is not known, unless it is a copy that is being made."""
-        if not member.size and member.order != LIVE:
-            return None
-        track = Track(member.path, *member.identity, self.session)
-        fd = self.open(track)
-        if fd < 0:
-            return None
-        size = os.fstat(fd).st_size
-        if member is not newest and _is_copy(fd, size, newest):
+    def _opened(self, members: list[Member], known: list[Track | None]) -> dict[int, Track]:
+        """Tracks for files that are not known, all of them open; none if any of them moved."""
+        fresh: dict[int, Track] = {}
+        for index in range(len(members) - 1, -1, -1):
+            member, track = members[index], known[index]
+            if track and track.offset:
+                # What is unknown but older than what was read is a copy that is being made, or
+                # it was read so long ago that it was forgotten.
+                break
+            if track or not (member.size or member.order == LIVE):
+                continue
+            track = Track(member.path, *member.identity, self.session)
+            opened = self.open(track)
+            if opened == MOVED:
+                self.moved = True
+                for other in fresh.values():
+                    other.close()
+                return {}
+            if opened != REFUSED:
+                fresh[index] = track
+        return dict(sorted(fresh.items()))
+
+    def _begin(self, track: Track, member: Member, newest: Member, place: int, now: float) -> bool:
+        """Take up a new file, unless it is a copy that is being made."""
+        size = os.fstat(track.fd).st_size
+        if member is not newest and _is_copy(track.fd, size, newest):
             track.close()
-            return None
-        for ghost in reversed(self._ghosts):
-            place = max(place, ghost.copied_to(fd, size, live=member.order == LIVE))
+            return False
+        place = max(place, self._copied(track.fd, size, live=member.order == LIVE))
         track.name, track.role, track.quiet = self.name, self.role, now
-        track.place(fd, min(place, size))
+        track.place(track.fd, min(place, size))
         track.pending = True
         self._tracks[track.identity] = track
-        return track
+        if member.order != LIVE:
+            # Else a deleted file would take its room until we are there.
+            track.close()
+        return True
+
+    def _copied(self, fd: int, size: int, *, live: bool) -> int:
+        """Up to where a new file is a copy of one that was read; 0 when it is none."""
+        for ghost in reversed(self._ghosts):
+            truncated = ghost in self._truncated and not live
+            offset = ghost.copied_to(fd, size, truncated=truncated)
+            if offset >= 0:
+                self._ghosts.remove(ghost)
+                return offset
+        return 0
 
     def _line_up(
         self, gone: list[Track], members: list[Member], known: list[Track | None], now: float
@@ -232,27 +271,26 @@ class Lineage:
             newer = newer or member.size > 0
         self.queue = [*gone, *reversed(lined_up)]
 
-    def _first_places(self, members: list[Member], start: Start) -> list[int]:
+    def _first_places(
+        self, members: list[Member], fresh: dict[int, Track], start: Start
+    ) -> list[int]:
         """Where to begin in each file, counting lines from the newest file backwards."""
-        places = []
-        wanted, enough = start.tail, False
-        for member in reversed(members):
-            place = member.size
-            track = Track(member.path, *member.identity, self.session)
-            fd = -1 if enough else self.open(track)
-            if fd >= 0:
-                place = 0
-                # What has not been written to since then holds nothing of it, dated or not.
-                older = start.since is not None and member.time < start.since * 1e9
-                if older or start.tail >= 0:
-                    place, found = tail_start(fd, member.size, 0 if older else wanted)
-                    wanted -= found
-                if start.since is not None:
-                    place = max(place, since_start(fd, member.size, start.since, start.utc_offset))
-                enough = place > 0 or wanted == 0
-            track.close()
-            places.append(place)
-        return places[::-1]
+        places = [member.size for member in members]
+        wanted = start.tail
+        for index in sorted(fresh, reverse=True):
+            fd, size, place = fresh[index].fd, members[index].size, 0
+            # What has not been written to since then holds nothing of it, dated or not.
+            if start.since is not None and members[index].time < start.since * 1e9:
+                break
+            if start.tail >= 0:
+                place, found = tail_start(fd, size, wanted)
+                wanted -= found
+            if start.since is not None:
+                place = max(place, since_start(fd, size, start.since, start.utc_offset))
+            places[index] = place
+            if place > 0 or wanted == 0:
+                break
+        return places
 
 
 def _is_copy(fd: int, size: int, newest: Member) -> bool:

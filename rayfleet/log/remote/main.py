@@ -9,67 +9,35 @@ output any more. Sent to the nodes: Python 3.8, the standard library only.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+import resource
 import sys
 import time
 
-from rayfleet.log.remote.cursor import from_cursor
-from rayfleet.log.remote.family import OLD_FOLDER, Folder, Pattern, folders, generation
+from rayfleet.log.remote.family import Folder, folders
 from rayfleet.log.remote.frames import Frames
-from rayfleet.log.remote.lineage import Lineage, Start
+from rayfleet.log.remote.lineage import MOVED, Lineage
 from rayfleet.log.remote.reader import Rewritten, read
-from rayfleet.log.remote.records import Keep, printed
+from rayfleet.log.remote.request import Request
 from rayfleet.log.remote.session import Sessions
 from rayfleet.log.remote.watch import Watch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from rayfleet.log.remote.cursor import Track
-    from rayfleet.log.remote.family import Member
+    from rayfleet.log.remote.family import Member, Pattern
+    from rayfleet.log.remote.lineage import Start
 
     Key = tuple[str, str, str]
 
 # Between two looks that are due to renamed files; a rotation comes as several events.
 RUSH_SECONDS = 0.02
 UNTIL_GRACE_SECONDS = 1.0
-
-
-class Request:
-    """What to follow and how; raises KeyError, ValueError, TypeError, re.error for nonsense."""
-
-    def __init__(self, fields: dict[str, Any]) -> None:
-        self.root = str(fields["root"])
-        self.patterns = [
-            Pattern(str(each["glob"]), str(each["role"])) for each in fields["patterns"]
-        ]
-        self.follow = bool(fields["follow"])
-        self.until: float | None = fields.get("until")
-        self.poll_seconds = float(fields.get("poll_seconds") or 0.5)
-        self.chunk_bytes = int(fields.get("chunk_bytes") or 256 * 1024)
-        self.session = str(fields.get("session") or "")
-        self.cursors = [from_cursor(cursor) for cursor in fields.get("cursors") or ()]
-        self.utc_offset = time.localtime().tm_gmtoff
-        first = bool(fields.get("first", True))
-        since = fields.get("since") if first else None
-        tail = int(fields["tail"]) if fields.get("tail") is not None else -1
-        self.start = Start(tail, since, self.utc_offset) if first else None
-        self._keep = (
-            [str(text) for text in fields.get("include") or ()],
-            [str(text) for text in fields.get("exclude") or ()],
-            fields.get("level"),
-            since,
-            self.until,
-            self.utc_offset,
-        )
-        self.keep("")
-
-    def keep(self, name: str) -> Keep:
-        """A filter for a file of this name."""
-        return Keep(*self._keep, alone=printed(name))
+# Between two frames that only tell that unwanted lines were read.
+TOLD_SECONDS = 1.0
 
 
 class Node:
@@ -79,13 +47,14 @@ class Node:
         self._request, self._frames, self._watch = request, frames, watch
         self._tracks = {track.identity: track for track in request.cursors}
         self._sessions = Sessions(request.root, request.cursors, request.session)
-        self._begun = _by_family(request.cursors)
+        self._begun = request.begun()
         self._folders: dict[tuple[str, str], Folder] = {}
         self._lineages: dict[Key, Lineage] = {}
         self._watched: dict[int, Track] = {}
         self._watching: dict[str, int] = {}
         self._holding: set[Track] = set()
         self._start: Start | None = request.start
+        self._unsettled = False
         self._look_at = self._looked_at = 0.0
         self._ending = not request.follow
         self._said: set[str] = set()
@@ -99,10 +68,12 @@ class Node:
             now = time.monotonic()
             if self.turn(now):
                 continue
-            if not caught_up:
+            # While files are renamed, there may be more than was seen.
+            settled = self._look_at >= self._looked_at + self._request.poll_seconds
+            if settled and not caught_up:
                 caught_up = True
                 self._frames.send("caught-up")
-            if self._is_over(now):
+            if settled and self._is_over(now):
                 self._frames.send("end")
                 return
             happened = self._watch.wait(self._pause(now))
@@ -121,6 +92,9 @@ class Node:
         )
         self._sessions.open_next(now)
         self._look(now)
+        while self._unsettled:
+            time.sleep(RUSH_SECONDS)
+            self._look(now)
         return not self._has_nothing()
 
     def turn(self, now: float) -> bool:
@@ -188,6 +162,7 @@ class Node:
 
     def _look(self, now: float) -> None:
         self._look_at, self._looked_at = now + self._request.poll_seconds, now
+        self._unsettled = False
         if self._sessions.look(now) and self._sessions.open:
             self._say(f"a new session of Ray: {self._sessions.latest}")
         self._follow_names(self._sessions.root)
@@ -197,9 +172,12 @@ class Node:
             logs = self._sessions.logs(session)
             relative = folders(logs, self._request.patterns, absolute=False)
             self._look_into(session, logs, relative)
-        self._start = None
         for session in self._sessions.over(now):
             self._close(session)
+        if self._unsettled:
+            self._look_at = now + RUSH_SECONDS
+        else:
+            self._start = None
 
     def _look_into(self, session: str, logs: str, wanted: dict[str, list[Pattern]]) -> None:
         for path, patterns in wanted.items():
@@ -213,7 +191,7 @@ class Node:
                     self._say(f"cannot read {path}: {error.strerror}")
                 families = {}
             if families is None:
-                self._look_at = self._looked_at + RUSH_SECONDS
+                self._unsettled = True
                 continue
             self._follow_names(path)
             for name, members in families.items():
@@ -232,11 +210,13 @@ class Node:
             begun = self._begun.pop(key, [])
             for track in begun:
                 track.name, track.role, track.quiet = shown, role, self._looked_at
-            lineage = self._lineages[key] = Lineage(session, shown, role, self._tracks, begun)
+            lineage = Lineage(session, shown, role, self._tracks, begun, self._start)
+            self._lineages[key] = lineage
         elif not members and not lineage.queue:
             return
-        for track in lineage.update(members, self._looked_at, self._start):
+        for track in lineage.update(members, self._looked_at):
             self._frames.file(track)
+        self._unsettled = self._unsettled or lineage.moved
         for refused, why in lineage.refused.items():
             self._say(f"cannot read {refused}: {why}")
         lineage.refused.clear()
@@ -286,7 +266,9 @@ class Node:
         """Read a piece of a file; True when there may be more in it or behind it."""
         fd = lineage.open(track)
         if fd < 0:
-            track.pending = False
+            # One that moved is waited for, because it comes before those behind it.
+            track.pending = fd == MOVED
+            self._look_at = min(self._look_at, self._looked_at + RUSH_SECONDS)
             return False
         if track.watch < 0 and not track.final:
             track.watch = self._watch.file(fd)
@@ -308,8 +290,8 @@ class Node:
             return False
         if not track.offset and lineage.may_have_missed(track):
             self._look(now)
-            if lineage.queue[:1] != [track]:
-                return True
+            if self._unsettled or lineage.queue[:1] != [track]:
+                return not self._unsettled
         if track.done:
             track.done = False
             self._frames.file(track)
@@ -318,7 +300,9 @@ class Node:
         lines = track.keep(piece.lines)
         track.advance(piece.block, piece.end)
         track.quiet = now
-        self._frames.data(track, lines, cut=piece.cut)
+        if lines or now - track.told > TOLD_SECONDS:
+            self._frames.data(track, lines, cut=piece.cut)
+            track.told = now
         track.pending = piece.more or track.final
         return track.pending
 
@@ -332,20 +316,10 @@ class Node:
         self._frames.done(track)
 
 
-def _by_family(tracks: list[Track]) -> dict[Key, list[Track]]:
-    """The tracks of an earlier program, each with those of its family."""
-    found: dict[Key, list[Track]] = {}
-    for track in tracks:
-        folder, name = os.path.split(track.path)
-        above, last = os.path.split(folder)
-        key = (track.session, above if last == OLD_FOLDER else folder, generation(name)[0])
-        found.setdefault(key, []).append(track)
-    return found
-
-
 def main(line: bytes, output: int) -> int:
     """Answer the request in ``line`` on the descriptor ``output``; the exit code."""
     frames = Frames(output)
+    _allow_many_files()
     try:
         frames.begin()
         try:
@@ -357,6 +331,13 @@ def main(line: bytes, output: int) -> int:
     except BrokenPipeError:
         return 0  # as when it is seen while waiting
     return 0
+
+
+def _allow_many_files() -> None:
+    """Each followed file is open, and a node may have thousands of workers."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 if __name__ == "__main__":

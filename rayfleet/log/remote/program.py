@@ -15,7 +15,18 @@ from typing import Any
 
 from rayfleet.cluster.container import entering
 
-MODULES = ("records", "cursor", "reader", "family", "lineage", "session", "frames", "watch", "main")
+MODULES = (
+    "records",
+    "cursor",
+    "reader",
+    "family",
+    "lineage",
+    "session",
+    "request",
+    "frames",
+    "watch",
+    "main",
+)
 """What is sent, each after those that it imports."""
 
 # It reads its program, and runs each module under its own name.
