@@ -11,6 +11,8 @@ from typing import Any
 from rayfleet.google_api import connection, status_of
 
 CLUSTER = "ray-cluster-name"
+KIND, UNMANAGED = "ray-node-type", "unmanaged"
+"""Ray's own mark of a node of the cluster that its autoscaler neither counts nor ends."""
 ENDING = frozenset(
     {"STOPPING", "SUSPENDING", "DEPROVISIONING", "DELETING", "HIDING", "PENDING_STOP"}
 )
@@ -84,7 +86,12 @@ def remaining(provider: Any) -> tuple[str, ...]:
 
 
 def _found(provider: Any) -> list[tuple[str, str, dict[str, str]]]:
-    return [(str(row["name"]), state(row), row["labels"]) for row in rows(provider)]
+    # What was added by hand is not Ray's: it outlives a stop, and joins the next head.
+    return [
+        (str(row["name"]), state(row), row["labels"])
+        for row in rows(provider)
+        if row["labels"].get(KIND) != UNMANAGED
+    ]
 
 
 def _has(kept: Mapping[str, str], wanted: Mapping[str, str]) -> bool:

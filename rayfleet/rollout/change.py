@@ -9,6 +9,7 @@ from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING
 
+from rayfleet.cluster.config import read_launch_config
 from rayfleet.cluster.fanout import fan_out
 from rayfleet.cluster.health import Observed
 from rayfleet.cluster.lifecycle import Lifecycle, brief
@@ -18,6 +19,7 @@ from rayfleet.fleet.model import Cluster
 from rayfleet.job.redaction import redacted
 from rayfleet.rollout.held import refuse_held
 from rayfleet.rollout.order import batches
+from rayfleet.worker.care import take_along
 
 if TYPE_CHECKING:
     from rayfleet.job.model import Job
@@ -175,7 +177,11 @@ def _change(life: Lifecycle, target: Target) -> None:
         Action.START: life.start,
         Action.STOP: life.stop,
     }
-    actions[target.action](target.cluster)
+    cluster = target.cluster
+    actions[target.action](cluster)
+    if target.action is Action.START:
+        config = read_launch_config(life.fleet, cluster)
+        take_along(cluster.name, config, lambda text: life.console.event(f"{cluster.name}: {text}"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,7 @@ from rayfleet.tasks import (
     rollout,
     sandbox,
     vault,
+    worker,
 )
 
 ns = Collection(
@@ -55,6 +56,7 @@ ns = Collection(
         *(rollout.list_rollouts, rollout.show, rollout.resume, rollout.pause, rollout.promote),
         *(rollout.abort, rollout.retry, rollout.skip, rollout.rollback, rollout.unlock),
     ),
+    workers=Collection(worker.add, worker.list_workers, worker.init, worker.remove),
     sandbox=Collection(sandbox.up, sandbox.down, sandbox.status, sandbox.preempt),
 )
 ns.configure(

@@ -34,6 +34,7 @@ ALLOWED = {
     "rayfleet.tasks.rollout",
     "rayfleet.tasks.sandbox",
     "rayfleet.tasks.vault",
+    "rayfleet.tasks.worker",
     # not a collection: optional words of a command line
     "rayfleet.tasks.words",
 }

@@ -27,6 +27,7 @@ LAYERS = (
     ("dashboard",),
     ("health",),
     ("rollout",),
+    ("worker",),
     ("cluster", "job", "image", "registry", "log", "auth"),
     ("fleet",),
 )

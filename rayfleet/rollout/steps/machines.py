@@ -12,6 +12,7 @@ from rayfleet.job.dashboard import Unauthorized
 from rayfleet.rollout.model import Output
 from rayfleet.rollout.steps.site import Site
 from rayfleet.waiting import wait_until
+from rayfleet.worker.care import take_along
 
 if TYPE_CHECKING:
     from rayfleet.cluster.head import Head
@@ -50,11 +51,12 @@ def empty(site: Site) -> Output:
 
 
 def start(site: Site) -> Output:
-    """Bring the head up, unless an earlier try did, and record what it was started with.
+    """Bring the head up, unless an earlier try did, record what it was started with, and let
+    workers that Ray did not make follow.
 
     Raises:
-        ToolFailed: Ray could not bring it up.
-        Unreachable: it is up and does not let us in.
+        ToolFailed: Ray could not bring it up, or Google did not tell an added worker.
+        Unreachable: it is up and does not let us in, or Google does not answer.
     """
     site.links.drop(site.cluster.name)
     machines = site.machines
@@ -70,6 +72,7 @@ def start(site: Site) -> Output:
         node=node,
         rollout=site.task.plan.id,
     )
+    take_along(site.cluster.name, machines.config, site.narrate)
     return {"head": node, "launched": launched}
 
 

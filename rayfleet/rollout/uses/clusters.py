@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from rayfleet.cluster.config import read_launch_config
+from rayfleet.cluster.config import LaunchConfig, read_launch_config
 from rayfleet.cluster.container import CONTAINER, IMAGE
 from rayfleet.cluster.lifecycle import brief
 from rayfleet.cluster.nodes import Nodes, address_of
@@ -15,6 +15,8 @@ from rayfleet.fleet.model import Cluster, Fleet
 from rayfleet.project import Project
 from rayfleet.registry.uses import Kind, Unknown, Use, Uses
 from rayfleet.rollout.uses.text import images_in
+from rayfleet.worker.model import short_name
+from rayfleet.worker.queue import Queue, in_google
 
 ASK_TIMEOUT = 60.0  # seconds for all questions to one head
 
@@ -58,7 +60,9 @@ class Asker:
         return Uses(known=tuple(known))
 
     def _ask(self, cluster: Cluster, known: list[Use]) -> None:
-        nodes = Nodes(read_launch_config(self.fleet, cluster))
+        config = read_launch_config(self.fleet, cluster)
+        known.extend(_of_added(cluster, config))
+        nodes = Nodes(config)
         everything = nodes.everything()
         if not everything:
             return
@@ -109,6 +113,23 @@ class Asker:
         by = f"the last start of {cluster.name}"
         found = images_in(self.fleet, text, by=by, kind=Kind.ROLLOUT, region=cluster.region)
         return tuple(found)
+
+
+def _of_added(cluster: Cluster, config: LaunchConfig) -> list[Use]:
+    """What workers run that Ray did not make; those still in Google's queue begin with theirs."""
+    if not in_google(config):
+        return []
+    return [
+        Use(
+            by=f"the added worker {short_name(config.identity, worker.name)} of {cluster.name}",
+            kind=Kind.NODE,
+            digest=worker.digest,
+            tag="" if worker.digest else worker.tag,
+            region=cluster.region,
+        )
+        for worker in Queue(config).all()
+        if worker.image
+    ]
 
 
 def _told(cluster: Cluster, error: RayfleetError) -> Unknown:

@@ -1,0 +1,1 @@
+"""Workers that Ray cannot make: slices of TPUs from reservations and Google's queue."""

@@ -1,0 +1,200 @@
+"""Add, list, re-roll and remove workers of a cluster that Ray cannot make."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from rayfleet.cluster.config import LaunchConfig, read_launch_config
+from rayfleet.errors import ToolFailed, UsageError
+from rayfleet.fleet.model import Cluster, Fleet
+from rayfleet.waiting import wait_until
+from rayfleet.worker.model import OVER, Added, Capacity, full_name, short_name, slice_of
+from rayfleet.worker.queue import Queue, in_google
+from rayfleet.worker.startup import image_of, startup_script
+
+LOOK = 10.0  # seconds between two looks at a request
+
+
+@dataclass(frozen=True, kw_only=True)
+class Care:
+    """Looks after the added workers of ``cluster``, whose generated config is ``config``;
+    ``narrate`` hears what happens. ``connect`` makes the API's side of a config."""
+
+    cluster: str
+    config: LaunchConfig
+    narrate: Callable[[str], None]
+    connect: Callable[[LaunchConfig], Queue] = Queue
+
+    @classmethod
+    def of(cls, fleet: Fleet, cluster: Cluster, narrate: Callable[[str], None]) -> Care:
+        """Of a cluster of ``fleet``.
+
+        Raises:
+            UsageError: it has no generated config, or is not in Google Cloud.
+        """
+        config = read_launch_config(fleet, cluster)
+        if not in_google(config):
+            raise UsageError(
+                f"{cluster.name} is not in Google Cloud",
+                why="only there are workers that Ray cannot make",
+                next_step="INVOKE_FLEET=infra/fleet.yaml invoke workers.list",
+            )
+        return cls(cluster=cluster.name, config=config, narrate=narrate)
+
+    @cached_property
+    def queue(self) -> Queue:
+        """The API's side."""
+        return self.connect(self.config)
+
+    @cached_property
+    def script(self) -> str:
+        """What the machines of a worker run now."""
+        return startup_script(self._content)
+
+    @property
+    def image(self) -> str:
+        """The image that workers should run."""
+        return image_of(self._content)
+
+    def short(self, worker: Added) -> str:
+        """What an operator calls ``worker``."""
+        return short_name(self.config.identity, worker.name)
+
+    def add(self, word: str, capacity: Capacity, *, name: str, owner: str, wait: float) -> Added:
+        """Ask for a slice such as ``v6e-8`` and wait ``wait`` seconds for it; 0 does not wait.
+
+        With a name that is taken already it goes on waiting for that one; one that is over makes
+        place first.
+
+        Raises:
+            UsageError: no such slice, or another one has the name.
+            ToolFailed: Google gives none; the message says why.
+            DeadlineExceeded: it is still in the queue.
+        """
+        wanted = slice_of(word)
+        full = full_name(self.config.identity, name or f"added-{secrets.token_hex(4)}")
+        there = self.queue.get(full) if name else None
+        if there and there.state in OVER:
+            self.narrate(f"{name} is {there.state} ({there.cause}): it makes place")
+            self.queue.delete(there)
+            there = None
+        if there and (there.accelerator_type, there.capacity) != (
+            wanted.accelerator_type,
+            capacity.value,
+        ):
+            raise UsageError(
+                f"{name} is there already",
+                why=f"as {there.accelerator_type}, {there.capacity}",
+                next_step=f"invoke workers.remove {name} --cluster {self.cluster}",
+            )
+        if not there:
+            self.queue.ask_for(
+                full, wanted, capacity, owner=owner, image=self.image, script=self.script
+            )
+        return self._wait(full, wait)
+
+    def all(self, *, ask_machines: bool = True) -> tuple[Added, ...]:
+        """Every added worker, and every request for one."""
+        return self.queue.all(ask_machines=ask_machines)
+
+    def roll(self, names: Sequence[str] = (), *, again: bool = False) -> tuple[Added, ...]:
+        """Let workers run the image and the commands of the generated config; those that do are
+        left alone, unless ``again``. Without names all. Returns those that were told.
+
+        A request that waits cannot be changed: its slice is told once it is there.
+
+        Raises:
+            UsageError: there is no such worker.
+        """
+        workers = [one for one in self._named(names) if one.runs]
+        told = [one for one in workers if again or not one.script.startswith(self.script)]
+        for one in told:
+            self.narrate(f"{self.short(one)}: {self.image}")
+            script = self.script
+            if again:  # another text is what makes the machines begin anew
+                script = f"{script}# {secrets.token_hex(4)}\n"
+            self.queue.update(one, image=self.image, script=script)
+        return tuple(told)
+
+    def remove(self, names: Sequence[str]) -> tuple[Added, ...]:
+        """Delete workers and requests.
+
+        Raises:
+            UsageError: there is no such worker.
+            ToolFailed: Google did not delete one.
+        """
+        found = self._named(names)
+        for one in found:
+            self.narrate(f"{self.short(one)}: deleting")
+            self.queue.delete(one)
+        return found
+
+    @cached_property
+    def _content(self) -> dict[str, Any]:
+        import yaml
+
+        found: dict[str, Any] = yaml.load(self.config.path.read_bytes(), Loader=yaml.CSafeLoader)
+        return found
+
+    def _named(self, names: Sequence[str]) -> tuple[Added, ...]:
+        every = self.all(ask_machines=False)
+        if not names:
+            return every
+        wanted = [full_name(self.config.identity, name) for name in names]
+        by_name = {one.name: one for one in every}
+        missing = [name for name, full in zip(names, wanted, strict=True) if full not in by_name]
+        if missing:
+            raise UsageError(
+                f"{self.cluster} has no added worker {', '.join(missing)}",
+                why=f"it has {', '.join(map(self.short, every)) or 'none'}",
+                next_step=f"invoke workers.list --cluster {self.cluster}",
+            )
+        return tuple(by_name[full] for full in wanted)
+
+    def _wait(self, full: str, wait: float) -> Added:
+        last: list[Added] = []
+        name = short_name(self.config.identity, full)
+
+        def look() -> Added | None:
+            seen = self.queue.get(full)
+            if seen is None:
+                raise self._failed(name, "somebody removed it")
+            if not last or last[0].state != seen.state:
+                self.narrate(f"{name}: {seen.state}")
+            last[:] = [seen]
+            if re.match("FAILED|SUSPEND|DELETING", seen.state):
+                raise self._failed(name, f"{seen.state}: {seen.cause}".removesuffix(": "))
+            return seen if seen.state == "ACTIVE" or not wait else None
+
+        return wait_until(
+            look,
+            what=name,
+            timeout=wait,
+            interval=LOOK,
+            reason=lambda: f"it is {last[0].state}, stays in Google's queue and joins later",
+            next_step=f"invoke workers.list --cluster {self.cluster}",
+            clock=self.queue.clock,
+        )
+
+    def _failed(self, name: str, why: str) -> ToolFailed:
+        return ToolFailed(
+            f"{name} is no worker of {self.cluster}",
+            why=why,
+            next_step=f"invoke workers.remove {name} --cluster {self.cluster}",
+        )
+
+
+def take_along(cluster: str, config: LaunchConfig, narrate: Callable[[str], None]) -> None:
+    """Let the added workers of a cluster that was started follow to its image.
+
+    Raises:
+        Unreachable: Google does not answer.
+        ToolFailed: it did not tell a worker.
+    """
+    if in_google(config):
+        Care(cluster=cluster, config=config, narrate=narrate).roll()
