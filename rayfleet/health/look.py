@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
 HEAD, CLOUD, BUCKET = "the head", "the cloud", "the bucket"
 SIDE_SECONDS = 150.0  # for one side of one cluster
+DEEP_SECONDS = 900.0  # the same with all of its workers: a slice may have hundreds of machines
 NODE_SECONDS = 60.0  # for one worker
+NODES_AT_ONCE = 32
 DISK_SECONDS = 20.0  # df waits for file systems that hang
 AGAIN_SECONDS = 20.0
 """After these a state that may pass is looked for again: the autoscaler thinks every 5 s."""
@@ -49,6 +51,11 @@ class Looker:
     place: Callable[[LaunchConfig], GoogleHoldings] = GoogleHoldings
     now: Callable[[], float] = time.time
     clock: Clock = field(default_factory=SystemClock)
+
+    @property
+    def seconds(self) -> float:
+        """How long one look at a cluster may take."""
+        return DEEP_SECONDS if self.deep else SIDE_SECONDS
 
     def examine(self, cluster: Cluster) -> tuple[Sight, tuple[Finding, ...]]:
         """What is seen of ``cluster``, and the known states that it is in.
@@ -92,7 +99,7 @@ class Looker:
         if self.deep:
             sides[WORKERS] = partial(self._workers, cluster)
         seen = fan_out(
-            sides, limit=len(sides), timeout=SIDE_SECONDS, what=f"a side of {cluster.name}"
+            sides, limit=len(sides), timeout=self.seconds, what=f"a side of {cluster.name}"
         )
         blind = {
             side: reason(error) for side, error in seen.items() if isinstance(error, RayfleetError)
@@ -116,7 +123,7 @@ class Looker:
         """What the workers say, and why some say nothing."""
         with Heads(self.life.project, self.life.fleet) as heads:
             targets = heads.targets([cluster], WORKERS)
-            said = heads.each(targets, look_at_node, timeout=NODE_SECONDS)
+            said = heads.each(targets, look_at_node, limit=NODES_AT_ONCE, timeout=NODE_SECONDS)
         seen = {name: one for name, one in said.items() if isinstance(one, Seen)}
         dark = {name: reason(one) for name, one in said.items() if isinstance(one, RayfleetError)}
         return seen, dark
@@ -162,7 +169,7 @@ def examine_all(
     return fan_out(
         {cluster.name: partial(looker.examine, cluster) for cluster in clusters},
         limit=limit,
-        timeout=2 * SIDE_SECONDS + AGAIN_SECONDS,
+        timeout=2 * looker.seconds + AGAIN_SECONDS,
         what="the cluster",
     )
 
