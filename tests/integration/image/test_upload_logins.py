@@ -276,7 +276,7 @@ def test_all_regions_share_one_google_token_and_refresh_it_once(google: TokenSer
         together(lambda number: clients[number % 4].send_blob("p/r", BLOB), 12)
         assert google.given == 2
         good.clear()
-        with pytest.raises(ToolFailed, match="'me@example.test'") as told:
+        with pytest.raises(ToolFailed, match=r"'me@example\.test'") as told:
             clients[0].send_blob("p/r", BLOB)
         assert "token-" not in told.value.text()
 
