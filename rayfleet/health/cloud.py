@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from rayfleet.cluster.config import LaunchConfig
-from rayfleet.cluster.google import CLUSTER, NOT_FOUND, state
+from rayfleet.cluster.google import CLUSTER, KIND, NOT_FOUND, UNMANAGED, state
 from rayfleet.errors import ToolFailed, Unreachable
 from rayfleet.google_api import patiently, said, service, status_of
 from rayfleet.health.holding import Holding, Holdings, Kind, node_of_rule
@@ -22,7 +22,6 @@ from rayfleet.waiting import Clock, DeadlineExceeded, SystemClock, wait_until
 
 T = TypeVar("T")
 
-UNMANAGED = "unmanaged"  # Ray's own mark of such a node
 DELETE_TIMEOUT = 300.0  # seconds until Google has ended what it accepted
 DELETE_INTERVAL = 5.0
 FOR_REUSE = "Ray keeps it to start it again (cache_stopped_nodes)"
@@ -216,8 +215,8 @@ class GoogleHoldings:
             state=state(dict(row)),
             zone=self._zone,
             node_type=str(labels.get("ray-user-node-type", "")),
-            head=labels.get("ray-node-type") == "head",
-            by_hand=labels.get("ray-node-type") == UNMANAGED,
+            head=labels.get(KIND) == "head",
+            by_hand=labels.get(KIND) == UNMANAGED,
         )
 
     def _queued(self, row: Mapping[str, Any]) -> Holding:
@@ -294,11 +293,6 @@ class GoogleHoldings:
             raise Unreachable(
                 f"{self._identity}: cannot {doing}", why=said(error), next_step="invoke doctor"
             ) from error
-
-
-def in_google(config: LaunchConfig) -> bool:
-    """Whether a cluster's machines come from Google Cloud."""
-    return {"project_id", "availability_zone"} <= config.provider.keys()
 
 
 def _specs(row: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -17,9 +17,10 @@ from rayfleet.cluster.fanout import fan_out, reason
 from rayfleet.cluster.lifecycle import alone
 from rayfleet.errors import PartialFailure, RayfleetError
 from rayfleet.fleet.model import Cluster, Fleet
-from rayfleet.health.cloud import GoogleHoldings, in_google
+from rayfleet.health.cloud import GoogleHoldings
 from rayfleet.health.holding import Holdings, Kind, Leftover, leftovers, node_of_rule, removable
 from rayfleet.project import Project
+from rayfleet.worker.queue import in_google
 
 if TYPE_CHECKING:
     from rayfleet.console import Console

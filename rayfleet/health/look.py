@@ -18,13 +18,14 @@ from rayfleet.cluster.lifecycle import Lifecycle
 from rayfleet.cluster.token import auth_token
 from rayfleet.errors import RayfleetError
 from rayfleet.fleet.model import Cluster
-from rayfleet.health.cloud import GoogleHoldings, in_google
+from rayfleet.health.cloud import GoogleHoldings
 from rayfleet.health.room import COMMAND, parse_rooms
 from rayfleet.health.sight import Finding, Seen, Sight
 from rayfleet.health.states import PASSING, findings
 from rayfleet.rollout.gates.inside import look_inside
 from rayfleet.rollout.gates.scaling import STATUS, Scaling, parse_scaling
 from rayfleet.waiting import Clock, SystemClock
+from rayfleet.worker.queue import in_google
 
 if TYPE_CHECKING:
     from rayfleet.cluster.head import Head

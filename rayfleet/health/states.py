@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from rayfleet.health.holding import Holding, Kind, Leftover, leftovers, removable
 from rayfleet.health.sight import Finding, Sight
+from rayfleet.worker.model import short_name
 
 SETTLED = 1200.0  # seconds after which a slice has booted, pulled its image and joined
 LOST = "autoscaler lost its workers"
@@ -128,7 +129,7 @@ def half_registered(sight: Sight) -> Iterator[Finding]:
         yield Finding(
             state="half-registered slice" if joined else "unregistered slice",
             found=f"{what} of {thing.name} joined" if joined else f"{thing.name} never joined",
-            remedy=_look(sight, thing) if thing.by_hand else _delete(sight, thing),
+            remedy=_anew(sight, thing) if thing.by_hand else _delete(sight, thing),
             subjects=(thing.name,),
         )
 
@@ -296,11 +297,9 @@ def _unjoined_of(sight: Sight, kind: str) -> bool:
     return any(thing.node_type == kind for thing, _ in _unjoined(sight))
 
 
-def _look(sight: Sight, thing: Holding) -> str:
-    # It joins by itself, again and again: what it says tells why it does not.
-    node = thing.name if len(thing.addresses) == 1 else f"{thing.name}#0"
-    line = "docker ps --all; sudo journalctl --unit google-startup-scripts --lines 50"
-    return f"invoke ssh --cluster {sight.cluster.name} --node '*{node}' -- '{line}'"
+def _anew(sight: Sight, thing: Holding) -> str:
+    name = short_name(sight.config.identity, thing.name)
+    return f"invoke workers.init --cluster {sight.cluster.name} --name {name} --again"
 
 
 def _delete(sight: Sight, thing: Holding) -> str:

@@ -120,7 +120,9 @@ def test_workers_that_were_added_by_hand_wait_for_a_head_and_are_not_deleted() -
     assert findings(sight(hand, members=(), seen=gone, nodes={}, scaling=None)) == ()
     found = states(sight(head(), *SLICES, hand))
     assert set(found) == {"unregistered slice"}
-    assert found["unregistered slice"].remedy.startswith("invoke ssh --cluster us-east5 --node ")
+    assert found["unregistered slice"].remedy == (
+        "invoke workers.init --cluster us-east5 --name worker-00000009 --again"
+    )
 
 
 def test_two_heads_are_told() -> None:
