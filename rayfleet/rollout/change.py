@@ -19,7 +19,7 @@ from rayfleet.fleet.model import Cluster
 from rayfleet.job.redaction import redacted
 from rayfleet.rollout.held import refuse_held
 from rayfleet.rollout.order import batches
-from rayfleet.worker.care import take_along
+from rayfleet.worker.care import take_along, tell_who_stays
 
 if TYPE_CHECKING:
     from rayfleet.job.model import Job
@@ -179,9 +179,9 @@ def _change(life: Lifecycle, target: Target) -> None:
     }
     cluster = target.cluster
     actions[target.action](cluster)
-    if target.action is Action.START:
-        config = read_launch_config(life.fleet, cluster)
-        take_along(cluster.name, config, lambda text: life.console.event(f"{cluster.name}: {text}"))
+    follow = take_along if target.action is Action.START else tell_who_stays
+    config = read_launch_config(life.fleet, cluster)
+    follow(cluster.name, config, lambda text: life.console.event(f"{cluster.name}: {text}"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

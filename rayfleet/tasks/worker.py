@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from invoke.context import Context
 from invoke.tasks import task
 
-from rayfleet.tasks.edge import chosen, one_cluster, open_session
+from rayfleet.tasks.edge import chosen, open_session
 
 if TYPE_CHECKING:
     from rayfleet.tasks.edge import Session
@@ -19,6 +19,7 @@ CLUSTER = "the cluster's name"
 @task(
     auto_shortflags=False,
     positional=["kind"],
+    iterable=["cluster"],
     help={
         "kind": "the slice, such as v6e-8",
         "cluster": CLUSTER,
@@ -31,8 +32,8 @@ CLUSTER = "the cluster's name"
 def add(
     context: Context,
     kind: str,
-    cluster: str,
-    capacity: str,
+    cluster: list[str],
+    capacity: str = "",
     name: str = "",
     wait: str = "1h",
     json: bool = False,
@@ -75,14 +76,15 @@ def list_workers(context: Context, cluster: list[str], json: bool = False) -> No
 
 @task(
     auto_shortflags=False,
-    iterable=["name"],
+    positional=[],
+    iterable=["cluster", "name"],
     help={
         "cluster": CLUSTER,
         "name": "only this worker; repeat it for more",
         "again": "also those that are as they should be: their containers are made anew",
     },
 )
-def init(context: Context, cluster: str, name: list[str], again: bool = False) -> None:
+def init(context: Context, cluster: list[str], name: list[str], again: bool = False) -> None:
     """Set added workers up anew, with the current image.
 
     Their machines see the new start-up script within seconds, and join with it. A restart of
@@ -96,28 +98,29 @@ def init(context: Context, cluster: str, name: list[str], again: bool = False) -
 @task(
     auto_shortflags=False,
     positional=["name"],
+    iterable=["cluster"],
     help={
         "name": "the worker",
         "cluster": CLUSTER,
         "yes": "do not ask",
     },
 )
-def remove(context: Context, name: str, cluster: str, yes: bool = False) -> None:
+def remove(context: Context, name: str, cluster: list[str], yes: bool = False) -> None:
     """Delete an added worker, or a request for one.
 
     What runs there dies.
     """
     session, care = _care(context, cluster)
-    command = f"invoke workers.remove {name} --cluster {cluster} --yes"
-    session.console.confirm(f"delete {name} of {cluster}?", yes=yes, refused_next=command)
+    command = f"invoke workers.remove {name} --cluster {care.cluster} --yes"
+    session.console.confirm(f"delete {name} of {care.cluster}?", yes=yes, refused_next=command)
     with session.console.phase(f"remove {name}"):
         care.remove([name])
 
 
-def _care(context: Context, name: str) -> tuple[Session, Care]:
+def _care(context: Context, names: list[str]) -> tuple[Session, Care]:
+    from rayfleet.fleet.select import select_one
     from rayfleet.worker.care import Care
 
     session = open_session(context)
     fleet = session.fleet()
-    cluster = one_cluster(fleet, name)
-    return session, Care.of(fleet, cluster, session.console.event)
+    return session, Care.of(fleet, select_one(fleet, names), session.console.event)

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from rayfleet.cluster.config import LaunchConfig, read_launch_config
-from rayfleet.errors import ToolFailed, UsageError
+from rayfleet.errors import ToolFailed, Unreachable, UsageError
 from rayfleet.fleet.model import Cluster, Fleet
 from rayfleet.waiting import wait_until
 from rayfleet.worker.model import OVER, Added, Capacity, full_name, short_name, slice_of
@@ -198,3 +198,18 @@ def take_along(cluster: str, config: LaunchConfig, narrate: Callable[[str], None
     """
     if in_google(config):
         Care(cluster=cluster, config=config, narrate=narrate).roll()
+
+
+def tell_who_stays(cluster: str, config: LaunchConfig, narrate: Callable[[str], None]) -> None:
+    """Name the added workers of a cluster that was stopped, for they go on costing money."""
+    if not in_google(config):
+        return
+    care = Care(cluster=cluster, config=config, narrate=narrate)
+    try:
+        left = care.all(ask_machines=False)
+    except Unreachable as error:
+        narrate(f"whether workers were added is not known: {error.why or error.what}")
+        return
+    if left:
+        names = ", ".join(map(care.short, left))
+        narrate(f"workers that were added stay, and join the next head: {names}")

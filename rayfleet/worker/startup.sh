@@ -69,11 +69,13 @@ write_entry() {
         for command in "${SETUP[@]}"; do
             printf 'bash --login -c %q || exit\n' "$command"
         done
-    } > "$FOLDER/entry.new" && mv "$FOLDER/entry.new" "$FOLDER/entry.sh"
+    } > "$FOLDER/entry.new" && chmod 0644 "$FOLDER/entry.new" && mv "$FOLDER/entry.new" "$FOLDER/entry.sh"
 }
 
 join() {
     docker rm --force "$CONTAINER" > /dev/null 2>&1
+    # A container that was killed leaves it, and no TPU process would start.
+    rm -f /tmp/libtpu_lockfile
     # No restart policy: a container would come back without this script and its new head.
     docker run --detach --name "$CONTAINER" --net=host --init "${OPTIONS[@]}" \
         --env RAY_HEAD_IP="$1" --env RAY_OVERRIDE_RESOURCES="$RESOURCES" \

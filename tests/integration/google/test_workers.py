@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,14 +17,19 @@ import yaml
 from rayfleet.cluster.config import LaunchConfig, read_launch_config
 from rayfleet.console import Console
 from rayfleet.errors import ToolFailed, Unreachable, UsageError
+from rayfleet.rollout.model import Step
+from rayfleet.rollout.steps import machines
+from rayfleet.rollout.uses.clusters import Asker
 from rayfleet.waiting import DeadlineExceeded
-from rayfleet.worker.care import Care
+from rayfleet.worker.care import Care, take_along, tell_who_stays
 from rayfleet.worker.model import Added, Capacity, full_name
 from rayfleet.worker.queue import Queue
 from rayfleet.worker.show import show_all
 from tests.support.google import Google
 from tests.support.google_cluster import GoogleCluster, google_cluster
-from tests.support.leftovers import Littered
+from tests.support.leftovers import ROOT, Littered
+from tests.support.rollout_world import Way
+from tests.support.rollout_world import World as RolloutWorld
 
 pytestmark = pytest.mark.integration
 
@@ -201,9 +209,9 @@ def test_ray_and_a_stop_leave_an_added_worker_alone(world: World) -> None:
     assert ours.provider.internal_ip(full)
     assert ours.provider.node_tags(full)["ray-node-type"] == "unmanaged"
     assert len(ours.nodes.everything()) == 2
-    machines = ours.machines(world.littered.project)
-    assert machines.terminate() == 2
-    machines.require_none()
+    grounds = ours.machines(world.littered.project)
+    assert grounds.terminate() == 2
+    grounds.require_none()
     assert world.google.states("nodes") == {made.name: "READY"}
 
 
@@ -230,3 +238,85 @@ def test_the_list_has_all_clusters_and_what_is_wrong(world: World) -> None:
     world.google.inject(f"{QUEUED}.list", times=-1, status=403, message="Permission denied.")
     with pytest.raises(Unreachable, match=r"403: Permission denied\."):
         show_all(world.fleet, [world.cluster], console, as_json=False)
+
+
+def test_a_start_takes_added_workers_along_and_a_stop_names_them(world: World) -> None:
+    world.add()
+    world.pin("registry/marin/marin_cluster:new")
+    config, heard = world.care.config, list[str]()
+    world.google.cloud.clock.step = 600.0  # nobody waits
+    take_along(CLUSTER, config, heard.append)
+    assert heard == ["mine: registry/marin/marin_cluster:new"]
+    assert world.care.all()[0].image == "registry/marin/marin_cluster:new"
+    take_along(CLUSTER, config, heard.append)
+    tell_who_stays(CLUSTER, config, heard.append)
+    assert heard[1:] == ["workers that were added stay, and join the next head: mine"]
+    world.google.inject(f"{NODES}.list", times=-1, status=403, message="No.")
+    tell_who_stays(CLUSTER, config, heard.append)
+    assert heard[2:] == ["whether workers were added is not known: 403: No."]
+    with pytest.raises(Unreachable):
+        take_along(CLUSTER, config, heard.append)
+
+
+def test_a_restart_takes_added_workers_along(world: World, tmp_path: Path) -> None:
+    world.add()
+    world.pin("registry/marin/marin_cluster:new")
+    way = Way(RolloutWorld(tmp_path / "rollout"))
+    config = world.care.config
+    way.ground.config = replace(
+        way.ground.config, identity=IDENTITY, provider=config.provider, path=config.path
+    )
+    world.google.cloud.clock.step = 600.0
+    way.do(Step.START, machines.start)
+    assert world.care.all()[0].image == "registry/marin/marin_cluster:new"
+    assert world.care.all()[0].trouble == "silent: 1"
+
+
+def test_images_of_added_workers_are_in_use_even_while_they_wait(world: World) -> None:
+    world.google.cloud.stockouts.add(("v6e-8", "us-east5-a"))
+    digest = f"sha256:{'5e' * 32}"
+    world.pin(f"registry/marin/marin_cluster:new@{digest}")
+    world.add(wait=0.0)
+    asker = Asker(project=world.littered.project, fleet=world.fleet)
+    (use,) = asker.ask(world.cluster).known
+    assert (use.by, use.digest) == (f"the added worker mine of {CLUSTER}", digest)
+    world.google.inject(f"{QUEUED}.list", times=-1, status=403, message="No.")
+    (unknown,) = asker.ask(world.cluster).unknown
+    assert "403: No." in unknown.why
+
+
+def test_the_tasks_add_list_roll_and_remove(google: Google, tmp_path: Path) -> None:
+    google.cloud.clock.step = 600.0
+
+    def invoke(*words: str) -> subprocess.CompletedProcess[str]:
+        settings = {
+            "INVOKE_FLEET": "infra/fleet.yaml",
+            "INVOKE_STATE": str(tmp_path / "state"),
+        }
+        return subprocess.run(
+            [Path(sys.executable).with_name("invoke"), *words],
+            cwd=ROOT,
+            env={**os.environ, **settings},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+
+    place = ("--cluster", CLUSTER)
+    made = invoke("workers.add", "v6e-8", *place, "--capacity", "spot", "--name", "mine")
+    assert made.returncode == 0, made.stderr
+    listed = json.loads(invoke("workers.list", *place, "--json").stdout)["workers"]
+    assert [(one["name"], one["state"], one["current"]) for one in listed] == [
+        ("mine", "ACTIVE", True)
+    ]
+    told = invoke("workers.init", *place, "--name", "mine", "--again")
+    assert "1 workers were told" in told.stderr, told.stderr
+    asked = invoke("workers.remove", "mine", *place)
+    assert (asked.returncode, "--yes" in asked.stderr) == (3, True)
+    gone = invoke("workers.remove", "mine", *place, "--yes")
+    assert gone.returncode == 0, gone.stderr
+    assert google.states("nodes") == google.states("queuedResources") == {}
+    for words in (("v6e-8", "--capacity", "spot"), ("v6e-8", *place)):
+        refused = invoke("workers.add", *words)
+        assert (refused.returncode, "Traceback" in refused.stderr) == (1, False)
