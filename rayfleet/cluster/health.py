@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 DASHBOARD_PORT = 8265
 ASK_TIMEOUT = 20.0  # seconds per question to a head
+REFUSED = "the dashboard refuses us"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +57,11 @@ class Observed:
     def answers(self) -> bool:
         """Whether the head's dashboard answered."""
         return bool(self.ray_version)
+
+    @property
+    def refused(self) -> bool:
+        """Whether the head's dashboard is up and did not take our token."""
+        return self.problem.startswith(REFUSED)
 
     @property
     def joined(self) -> int:
@@ -183,7 +189,7 @@ def ask(http: HTTPConnectionPool, path: str, token: str | None = None) -> object
         raise Unreachable("the dashboard does not answer", why=str(error)[:200]) from error
     if response.status in {401, 403}:
         given = "the token in RAY_AUTH_TOKEN is not the cluster's" if token else "it wants a token"
-        raise Unreachable("the dashboard refuses us", why=f"{given} (HTTP {response.status})")
+        raise Unreachable(REFUSED, why=f"{given} (HTTP {response.status})")
     if response.status != 200:
         raise Unreachable(f"the dashboard answers {response.status} to {path}")
     return response.json()

@@ -301,9 +301,10 @@ def _specs(row: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _asked_for(row: Mapping[str, Any], spec: Mapping[str, Any]) -> list[str]:
-    several = spec.get("multisliceParams")
+    # v2 and v2alpha1 have a name of their own for it.
+    several = spec.get("multisliceParams") or spec.get("multiNodeParams")
     if not several:
-        return [str(spec.get("nodeId", ""))]
+        return [str(spec["nodeId"])] if spec.get("nodeId") else []
     prefix = several.get("nodeIdPrefix") or _last(row["name"])
     return [f"{prefix}-{number}" for number in range(int(several.get("nodeCount", 0)))]
 

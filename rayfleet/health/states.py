@@ -23,7 +23,13 @@ State = Callable[[Sight], Iterator[Finding]]
 def head_silent(sight: Sight) -> Iterator[Finding]:
     """There is a head, and it does not answer; or nobody could say whether there is one."""
     seen, name = sight.observed, sight.cluster.name
-    if seen.problem:
+    if seen.refused:
+        yield Finding(
+            state="token refused",
+            found=seen.problem,
+            remedy=f"give RAY_AUTH_TOKEN the cluster's token; then: invoke status --cluster {name}",
+        )
+    elif seen.problem:
         yield Finding(
             state="head does not answer" if seen.head else "head unknown",
             found=seen.problem,

@@ -14,7 +14,7 @@ from rayfleet.health.sight import Finding, Sight
 
 SHORT_DIGEST = len("sha256:") + 12
 # Rows and columns of the first table say these.
-SHOWN_ALREADY = frozenset({"head does not answer", "head unknown", "image drift", "config drift"})
+SHOWN_ALREADY = frozenset({"head does not answer", "head unknown", "config drift"})
 
 
 def show_status(looker: Looker, clusters: Sequence[Cluster], *, as_json: bool) -> None:

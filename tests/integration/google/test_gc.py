@@ -12,10 +12,13 @@ from typing import Any
 
 import pytest
 
+from rayfleet.cluster.config import read_launch_config
 from rayfleet.cluster.lifecycle import alone
 from rayfleet.console import Console
 from rayfleet.errors import Locked, PartialFailure, RayfleetError, Unreachable
 from rayfleet.health.garbage import collect
+from rayfleet.worker.model import Capacity, full_name, slice_of
+from rayfleet.worker.queue import Queue
 from tests.support.google import Google
 from tests.support.leftovers import PARENT, ROOT, Littered
 
@@ -262,6 +265,35 @@ def test_errors_of_one_cluster_do_not_hide_the_others(littered: Littered) -> Non
     with pytest.raises(RayfleetError, match="us-central2-compress"):
         run(littered, NAME, "us-central2-compress")
     assert littered.left() & mine == set()
+
+
+def test_an_added_worker_goes_with_its_request_once_google_has_given_it_up(
+    littered: Littered,
+) -> None:
+    config = read_launch_config(littered.fleet, littered.cluster(NAME))
+    name = full_name(OURS, "reserved-1")
+    Queue(config).ask_for(
+        name, slice_of("v4-8"), Capacity.SPOT, owner="me", image="i:1", script="#!/bin/sh\n"
+    )
+    run(littered)
+    assert littered.google.states("queuedResources") == {name: "WAITING_FOR_RESOURCES"}
+    for seconds in (40, 70):
+        littered.google.advance(seconds)
+    assert fates(run(littered)) == {}
+    assert littered.google.states("queuedResources") == {name: "ACTIVE"}
+
+    littered.google.preempt(f"{PARENT}/nodes/{name}")
+    found = run(littered)["clusters"][0]["leftovers"]
+    assert [(row["fate"], row["why"].partition("; but ")[2]) for row in found] == [
+        ("stays", "its queued resource is SUSPENDING")
+    ]
+    littered.google.advance(60)
+    swept = run(littered)["clusters"][0]["leftovers"]
+    assert [(row["kind"], row["fate"]) for row in swept] == [
+        ("TPU slice", "gone"),
+        ("queued resource", "gone"),
+    ]
+    assert littered.google.states("nodes") == littered.google.states("queuedResources") == {}
 
 
 def types(littered: Littered, *words: str) -> subprocess.CompletedProcess[str]:

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from rayfleet.cluster.health import ask
+from rayfleet.errors import Unreachable
 from rayfleet.health.holding import Holdings
 from rayfleet.health.sight import Finding, Sight
 from rayfleet.health.states import KNOWN, findings
@@ -22,6 +24,7 @@ from tests.unit.health.sights import (
     sight,
     slice_,
 )
+from tests.unit.job.canned import Canned, CannedPool
 
 GONE = tuple(replace(one, state="PREEMPTED") for one in SLICES)
 
@@ -205,6 +208,16 @@ def test_nothing_is_concluded_from_what_was_not_seen() -> None:
         ours="",
     )
     assert set(states(silent)) == {"head does not answer"}
+
+
+def test_a_token_that_is_refused_is_no_reason_for_a_restart() -> None:
+    with pytest.raises(Unreachable) as caught:
+        ask(CannedPool([Canned(status=401)]), "/api/version", "old")
+    problem = f"{caught.value.what}: {caught.value.why}"
+    seen = {"ray_version": "", "problem": problem, "image_digest": "", "config_hash": ""}
+    found = states(sight(members=(), seen=seen, nodes={}, scaling=None))
+    assert set(found) == {"token refused"}
+    assert "restart" not in found["token refused"].remedy
 
 
 def test_every_state_has_a_name_of_its_own() -> None:
