@@ -27,6 +27,7 @@ import argparse
 import compileall
 import json
 import os
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -46,6 +47,7 @@ from rayfleet.errors import RayfleetError
 ROOT = Path(__file__).resolve().parents[2]
 SECTIONS = ("throughput", "memory", "latency", "connect")
 MEMORY = Path("/dev/shm")  # noqa: S108 (where disks do not count)
+SCRATCH_BYTES = 1_000_000_000
 TAILED, FOLLOWED, CONNECTED = 8, 10, 40
 LINES, MANY_LINES = 100_000, 10_000_000
 LINES_PER_SECOND, FOLLOW_SECONDS = 50, 20.0
@@ -67,10 +69,7 @@ def main() -> None:
         parser.error("--rounds is 1 at least")
     end_cleanly()
     try:
-        # Short on purpose: it is in every command line.
-        with tempfile.TemporaryDirectory(
-            prefix="rfbench-", dir=MEMORY if MEMORY.is_dir() else None
-        ) as scratch:
+        with tempfile.TemporaryDirectory(prefix="rfbench-", dir=scratch_folder()) as scratch:
             found = measured(Path(scratch), options)
     except RayfleetError as error:
         sys.exit(str(error))
@@ -81,6 +80,12 @@ def main() -> None:
     if options.json:
         print(json.dumps(found.as_json()))
     sys.exit(1 if found.missed and judged else 0)
+
+
+def scratch_folder() -> Path | None:
+    """In memory if there is room, else where temporary files are."""
+    roomy = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > SCRATCH_BYTES
+    return MEMORY if roomy else None
 
 
 def measured(scratch: Path, options: argparse.Namespace) -> Report:

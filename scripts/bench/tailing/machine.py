@@ -54,6 +54,7 @@ def prepare(folder: Path, say: Callable[[str], None]) -> Peers:
         )
     packages = [package for program, package in DEBIAN.items() if shutil.which(program) is None]
     if packages:
+        _install(["apt-get", "update", "-qq"], say)
         _install(["apt-get", "install", "-y", "--no-install-recommends", *packages], say)
     venv = folder / "venv"
     uv = str(Path(sys.executable).with_name("uv"))
