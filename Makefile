@@ -49,6 +49,10 @@ bench-jobs: setup ## A hundred jobs over the loss of a head against Ray's own CL
 bench-rollout: setup ## Staged restarts against Ray's own launcher, and a thousand clusters: ten minutes
 	@.venv/bin/python scripts/bench/rollout.py --json
 
+.PHONY: bench-logs
+bench-logs: setup ## Logs of 8 heads and 40 connections against pssh, pdsh, clush, pyinfra and others: five minutes
+	@.venv/bin/python scripts/bench/logs.py --json
+
 .PHONY: clean
 clean: ## Remove caches and .venv; the sandbox and its state stay
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
