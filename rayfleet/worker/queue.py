@@ -86,7 +86,11 @@ class Queue:
     def ask_for(
         self, name: str, wanted: Slice, capacity: Capacity, *, owner: str, image: str, script: str
     ) -> None:
-        """Ask for a slice. Asked twice it is one request."""
+        """Ask for a slice. Asked twice it is one request.
+
+        Raises:
+            ToolFailed: Google did not take the request after all.
+        """
         request, terms = terms_of(capacity)
         network = {"enableExternalIps": not self.config.provider.get("use_internal_ips")}
         node = {
@@ -100,16 +104,26 @@ class Queue:
         spec = {"parent": self._place, "nodeId": name, "node": node}
         body = {"tpu": {"nodeSpec": [spec]}, **request}
 
-        def create() -> None:
+        query = self._requests.create(parent=self._place, queuedResourceId=name, body=body)
+
+        def create() -> dict[str, Any] | None:
             try:
-                query = self._requests.create(parent=self._place, queuedResourceId=name, body=body)
-                query.execute()
+                answer: dict[str, Any] = query.execute()
             except Exception as error:
                 # An earlier try came through although its answer did not.
-                if status_of(error) != EXISTS or "exist" not in said(error):
-                    raise
+                if status_of(error) == EXISTS and "exist" in said(error):
+                    return None
+                raise
+            return answer
 
-        self._ask(f"ask for {name}", create)
+        operation = self._ask(f"ask for {name}", create)
+        if not operation:
+            return
+        try:
+            self._await(f"take the request for {name}", operation)
+        except ToolFailed:
+            if self.get(name) is None:  # else the request itself says why, in its state
+                raise
 
     def update(self, worker: Added, *, image: str, script: str) -> None:
         """Let the machines of ``worker`` run another script, and with it another image.

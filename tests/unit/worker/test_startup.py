@@ -7,8 +7,10 @@ import os
 import shlex
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +135,16 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     made.power_off()
 
 
+def mismatch(wanted: str) -> str:
+    """What Ray says when it is to join a head of another version."""
+    from ray._private.utils import check_version_info, compute_version_info
+
+    head = {"ray_version": wanted, "python_version": compute_version_info()[1]}
+    with pytest.raises(RuntimeError) as error:
+        check_version_info(head, "node 10.0.0.7")
+    return str(error.value)
+
+
 def other_image(content: dict[str, Any], image: str) -> dict[str, Any]:
     return {**content, "docker": {**content["docker"], "image": image}}
 
@@ -216,19 +228,16 @@ def test_it_joins_again_after_a_reboot(machine: Machine) -> None:
 
 
 def test_another_ray_than_the_heads_is_told_and_the_next_image_taken(machine: Machine) -> None:
-    (machine.folder / "log").write_text(
-        "RuntimeError: Version mismatch: The cluster was started with:\n"
-        "    Ray: 2.60.0\n    Python: 3.11.9\n"
-        "This process on node 10.0.0.7 was started with:\n"
-        "    Ray: 2.53.0\n    Python: 3.11.9\n"
-    )
+    (machine.folder / "log").write_text(f"RuntimeError: {mismatch('9.9.9')}")
     docker = machine.folder / "bin" / "docker"
     joins = docker.read_text()
     docker.write_text(joins.replace('touch "$WORLD/container"', "true"))
     machine.head("10.0.0.5\t111\n")
     machine.boot()
     old = machine.content["docker"]["image"]
-    told = f"version-mismatch {old} Ray: 2.60.0 Python: 3.11.9 Ray: 2.53.0 Python: 3.11.9"
+    python = ".".join(map(str, sys.version_info[:3]))
+    here, there = (f"Ray: {ray} Python: {python}" for ray in (version("ray"), "9.9.9"))
+    told = f"version-mismatch {old} {there} {here}"
     machine.wait_for(told)
     new = docker.with_name("docker.new")
     new.write_text(joins)
