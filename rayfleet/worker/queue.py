@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from rayfleet.cluster.config import LaunchConfig
@@ -35,6 +35,7 @@ T = TypeVar("T")
 CHANGE_TIMEOUT = 600.0  # seconds until Google has done what it accepted
 INTERVAL = 5.0
 EXISTS = 409
+FORBIDDEN, NOT_ENABLED = 403, "API has not been used in project"
 TAKEN = "Google took it back, or could not keep it"
 NO_RECORD = frozenset({403, 404})  # not for us to read, or nothing written
 
@@ -226,7 +227,7 @@ class Queue:
         found: list[dict[str, Any]] = []
         query = method.list(parent=self._place)
         while query is not None:
-            answer = self._ask(doing, query.execute)
+            answer = self._ask(doing, partial(_page, query))
             if answer.get("unreachable"):
                 raise Unreachable(
                     f"{self.config.identity}: cannot {doing}",
@@ -284,6 +285,17 @@ class Queue:
 def in_google(config: LaunchConfig) -> bool:
     """Whether a cluster's machines come from Google Cloud."""
     return {"project_id", "availability_zone"} <= config.provider.keys()
+
+
+def _page(query: Any) -> dict[str, Any]:
+    """One page; an empty one in a project that does not use TPUs at all."""
+    try:
+        answer: dict[str, Any] = query.execute()
+    except Exception as error:
+        if status_of(error) == FORBIDDEN and NOT_ENABLED in said(error):
+            return {}
+        raise
+    return answer
 
 
 def _spec(request: Mapping[str, Any]) -> dict[str, Any]:

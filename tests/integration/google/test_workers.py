@@ -285,6 +285,13 @@ def test_images_of_added_workers_are_in_use_even_while_they_wait(world: World) -
     assert "403: No." in unknown.why
 
 
+def test_a_project_that_does_not_use_tpus_has_none(world: World) -> None:
+    message = "Cloud TPU API has not been used in project 1 before or it is disabled."
+    for method in (f"{QUEUED}.list", f"{NODES}.list"):
+        world.google.inject(method, times=-1, status=403, message=message)
+    assert world.care.all() == world.care.roll() == ()
+
+
 def test_the_tasks_add_list_roll_and_remove(google: Google, tmp_path: Path) -> None:
     google.cloud.clock.step = 600.0
 
@@ -317,6 +324,5 @@ def test_the_tasks_add_list_roll_and_remove(google: Google, tmp_path: Path) -> N
     gone = invoke("workers.remove", "mine", *place, "--yes")
     assert gone.returncode == 0, gone.stderr
     assert google.states("nodes") == google.states("queuedResources") == {}
-    for words in (("v6e-8", "--capacity", "spot"), ("v6e-8", *place)):
-        refused = invoke("workers.add", *words)
-        assert (refused.returncode, "Traceback" in refused.stderr) == (1, False)
+    refused = invoke("workers.add", "v6e-8", "--capacity", "spot")
+    assert (refused.returncode, "no cluster is chosen" in refused.stderr) == (1, True)
