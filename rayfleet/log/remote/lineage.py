@@ -86,6 +86,8 @@ class Lineage:
         gone = self._gone({member.identity for member in members})
         fresh = self._opened(members, known)
         if self.moved:
+            for track in fresh.values():
+                track.close()
             return []
         places = [0] * len(members)
         if self._start and not self._begun and not any(known):
@@ -94,6 +96,7 @@ class Lineage:
             if self._begin(track, members[index], members[-1], places[index], now):
                 known[index] = track
         self._start, self._begun, self._truncated = None, [], []
+        del self._ghosts[:-GHOSTS]
         self._line_up(gone, members, known, now)
         self._sight = sight
         self._at_rest = not gone and None not in known
@@ -172,6 +175,8 @@ class Lineage:
         if not right:
             self._lose(track)
             self._truncated.append(track)
+            # A copy of it may have come after the folder was listed.
+            self.moved = True
             return None
         track.seen = (info.st_size, info.st_mtime_ns)
         grown = info.st_size > track.offset
@@ -202,10 +207,10 @@ class Lineage:
     def _lose(self, track: Track) -> None:
         track.close()
         self._tracks.pop(track.identity, None)
-        self._ghosts = [*self._ghosts[1 - GHOSTS :], track]
+        self._ghosts.append(track)
 
     def _opened(self, members: list[Member], known: list[Track | None]) -> dict[int, Track]:
-        """Tracks for files that are not known, all of them open; none if any of them moved."""
+        """Tracks for files that are not known, open."""
         fresh: dict[int, Track] = {}
         for index in range(len(members) - 1, -1, -1):
             member, track = members[index], known[index]
@@ -219,10 +224,7 @@ class Lineage:
             opened = self.open(track)
             if opened == MOVED:
                 self.moved = True
-                for other in fresh.values():
-                    other.close()
-                return {}
-            if opened != REFUSED:
+            elif opened != REFUSED:
                 fresh[index] = track
         return dict(sorted(fresh.items()))
 

@@ -68,12 +68,10 @@ class Node:
             now = time.monotonic()
             if self.turn(now):
                 continue
-            # While files are renamed, there may be more than was seen.
-            settled = self._look_at >= self._looked_at + self._request.poll_seconds
-            if settled and not caught_up:
+            if self._is_settled() and not caught_up:
                 caught_up = True
                 self._frames.send("caught-up")
-            if settled and self._is_over(now):
+            if self._is_settled() and self._is_over(now):
                 self._frames.send("end")
                 return
             happened = self._watch.wait(self._pause(now))
@@ -106,7 +104,7 @@ class Node:
             self._look(now)
         if self._pump(now):
             return True
-        if self._sessions.open_next(now):
+        if self._is_settled() and self._sessions.open_next(now):
             self._look(now)
             return True
         return False
@@ -116,6 +114,10 @@ class Node:
         for lineage in self._lineages.values():
             for track in lineage.queue:
                 track.close()
+
+    def _is_settled(self) -> bool:
+        """False while files are renamed: there may be more than was seen."""
+        return self._look_at >= self._looked_at + self._request.poll_seconds
 
     def _has_nothing(self) -> bool:
         """Tell when there is nothing to read, and whether that is the end of it."""
