@@ -38,9 +38,12 @@ def track() -> Track:
 
 
 def everything(fd: int, want: int, *, final: bool = False) -> list[bytes]:
-    """What is read of a file until nothing comes any more."""
+    """What is read of a file until nothing comes any more, however long one waits."""
     found, here = [], track()
-    while piece := read(here, fd, want, final=final, now=0.0):
+    while piece := (
+        read(here, fd, want, final=final, now=0.0)
+        or (here.hold and read(here, fd, want, final=final, now=here.hold))
+    ):
         here.advance(piece.block, piece.end)
         found.append(piece.lines)
     return found
