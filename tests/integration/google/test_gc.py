@@ -272,7 +272,7 @@ def test_an_added_worker_goes_with_its_request_once_google_has_given_it_up(
 ) -> None:
     config = read_launch_config(littered.fleet, littered.cluster(NAME))
     name = full_name(OURS, "reserved-1")
-    Queue(config).ask_for(
+    Queue(config, littered.google.clock).ask_for(
         name, slice_of("v4-8"), Capacity.SPOT, owner="me", image="i:1", script="#!/bin/sh\n"
     )
     run(littered)
