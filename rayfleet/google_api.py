@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http.client import HTTPException
 from typing import Any, TypeVar
 
@@ -101,6 +101,13 @@ def said(error: Exception) -> str:
         return f"{status}: {' '.join(message.split())}"[:LONGEST]
     lines = str(error).splitlines() or [type(error).__name__]
     return lines[0][:LONGEST]
+
+
+def failure(error: Mapping[str, Any]) -> str:
+    """Why an operation failed: Compute Engine lists errors with words as codes, Cloud TPU has one
+    with a number."""
+    found = error.get("errors") or [error]
+    return "; ".join(f"{each.get('code')}: {each.get('message')}" for each in found)
 
 
 def _field(error: Exception, name: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rayfleet.google_api import connection, status_of
+from rayfleet.google_api import connection, failure, status_of
 
 CLUSTER = "ray-cluster-name"
 KIND, UNMANAGED = "ray-node-type", "unmanaged"
@@ -131,14 +131,8 @@ def _ended(resource: Any, operation: dict[str, Any]) -> bool:
         query = api.projects().locations().operations().get(name=name)
     seen = _execute(resource, query)
     if "error" in seen:
-        raise RuntimeError(_why(seen["error"]))
+        raise RuntimeError(failure(seen["error"]))
     return bool(seen.get("done") or seen.get("status") == "DONE")
-
-
-def _why(error: dict[str, Any]) -> str:
-    """Compute Engine lists errors with words as codes, Cloud TPU has one with a number."""
-    found = error.get("errors") or [error]
-    return "; ".join(f"{each.get('code')}: {each.get('message')}" for each in found)
 
 
 def _deletion(resource: Any, node: str) -> Any:

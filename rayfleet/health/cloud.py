@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from rayfleet.cluster.config import LaunchConfig
 from rayfleet.cluster.google import CLUSTER, KIND, NOT_FOUND, UNMANAGED, state
 from rayfleet.errors import ToolFailed, Unreachable
-from rayfleet.google_api import patiently, said, service, status_of
+from rayfleet.google_api import failure, patiently, said, service, status_of
 from rayfleet.health.holding import Holding, Holdings, Kind, node_of_rule
 from rayfleet.waiting import Clock, DeadlineExceeded, SystemClock, wait_until
 
@@ -279,7 +279,7 @@ class GoogleHoldings:
         seen = self._get(doing, find.get(thing.kind, lambda: self._operation(name))) or {}
         if error := seen.get("error"):
             raise ToolFailed(
-                f"{thing.name} was not deleted", why=_why(error), next_step="invoke gc"
+                f"{thing.name} was not deleted", why=failure(error), next_step="invoke gc"
             )
         return not seen or bool(seen.get("done") or seen.get("status") == "DONE")
 
@@ -318,8 +318,3 @@ def _seconds(text: object) -> float | None:
         return datetime.fromisoformat(str(text)).timestamp()
     except ValueError:
         return None
-
-
-def _why(error: Mapping[str, Any]) -> str:
-    found = error.get("errors") or [error]
-    return "; ".join(f"{each.get('code')}: {each.get('message')}" for each in found)
