@@ -311,8 +311,15 @@ def told(job: Mapping[str, Any], kind: Kind) -> dict[str, Any]:
 
 
 def in_order(facts: Mapping[str, Any]) -> list[str]:
-    """The jobs in the order of their submission."""
-    return sorted(facts["jobs"], key=lambda name: int(facts["jobs"][name]["start_time"]))
+    """The jobs in the order of their submission.
+
+    Without what a slow Ray made anew of a job that was deleted right after its end: it is FAILED
+    and has no time (a rollout's probe may leave one).
+    """
+    started = {
+        name: int(job["start_time"]) for name, job in facts["jobs"].items() if job["start_time"]
+    }
+    return sorted(started, key=started.__getitem__)
 
 
 def wait_for(
