@@ -67,15 +67,15 @@ def frame(view: View, width: int, height: int) -> tuple[Line, ...]:
     """The lines for a terminal of ``width`` columns and ``height`` rows: a head, the bakes, and
     as many clusters as fit: in flight, failed, ended last, next; the others are counted.
     """
-    head = (*_head(view, width), *_bakes(view))
-    # A row stays free for the cursor.
+    # A row stays free for the cursor, and one cluster is always there.
+    head = (*_head(view, width), *_bakes(view))[: max(height - 3, 2)]
     room = max(height - len(head) - 2, 1)
     names = [target.cluster for target in in_order(view.plan)]
     if len(names) > room:
         shown = set(_chosen(view.state, names, max(room - 1, 1)))
         hidden = [name for name in names if name not in shown]
         names = [name for name in names if name in shown]
-        tail: tuple[Line, ...] = (_counted(view.state, hidden),)
+        tail: tuple[Line, ...] = (_counted(view.state, hidden),) if room > 1 else ()
     else:
         tail = ()
     columns = _Columns(view, width)

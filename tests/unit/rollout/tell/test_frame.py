@@ -114,6 +114,13 @@ def test_rows_fit_every_narrow_terminal(width: int) -> None:
     assert all(len(row) <= max(width, 45) for row in rows)
 
 
+def test_a_bake_leaves_room_for_a_cluster_in_six_rows() -> None:
+    whole = example("big_fleet")
+    lines = frame(view(replace(whole, records=whole.records[:29])), 20, 6)
+    assert len(lines) == 5
+    assert any("bakes" in piece for line in lines for piece, _ in line)
+
+
 @pytest.mark.parametrize("name", ["big_fleet", "killed_and_resumed", "failing_canary"])
 @settings(max_examples=30)
 @given(data=st.data())
