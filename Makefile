@@ -66,6 +66,22 @@ cluster_docker: setup ## invoke cluster-docker
 configure_gcp_registry_all: setup ## invoke registry.cleanup
 	@$(INVOKE) registry.cleanup
 
+.PHONY: init_ray_auth_token_secret
+init_ray_auth_token_secret: setup ## invoke auth.init
+	@$(INVOKE) auth.init
+
+.PHONY: get_ray_auth_token
+get_ray_auth_token: setup ## invoke auth.fetch
+	@$(INVOKE) auth.fetch
+
+.PHONY: get_ray_auth_token_staging
+get_ray_auth_token_staging: setup ## invoke auth.fetch --cluster '*staging*'
+	@$(INVOKE) auth.fetch --cluster '*staging*'
+
+.PHONY: get_secret_key
+get_secret_key: setup ## invoke auth.keys
+	@$(INVOKE) auth.keys
+
 .PHONY: update_configs
 update_configs: setup ## invoke update-configs
 	@$(INVOKE) update-configs

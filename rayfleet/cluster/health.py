@@ -12,9 +12,10 @@ from rayfleet.cluster.container import IMAGE
 from rayfleet.cluster.nodes import Nodes
 from rayfleet.cluster.started import read_start
 from rayfleet.errors import RayfleetError, Unreachable
+from rayfleet.secret.credential import Token, asked
 
 if TYPE_CHECKING:
-    from urllib3 import HTTPConnectionPool
+    from urllib3 import BaseHTTPResponse, HTTPConnectionPool
 
     from rayfleet.cluster.head import Head, HeadAddress
 
@@ -101,7 +102,7 @@ def observe(
     name: str,
     address_of: Callable[[str], HeadAddress],
     *,
-    token: str | None = None,
+    token: Token = None,
     also: Callable[[Head], None] | None = None,
 ) -> Observed:
     """Ask the cloud and the head what cluster ``name`` is; never raises for what is down.
@@ -140,18 +141,18 @@ def observe(
         return replace(seen, problem=f"{error.what}: {error.why}" if error.why else error.what)
 
 
-def ray_version(http: HTTPConnectionPool, token: str | None = None) -> str:
+def ray_version(http: HTTPConnectionPool, token: Token = None) -> str:
     """The version of Ray that the head's dashboard runs."""
     answer = ask(http, "/api/version", token)
     return str(answer["ray_version"]) if isinstance(answer, dict) else ""
 
 
-def live_workers(http: HTTPConnectionPool, token: str | None = None) -> Mapping[str, int]:
+def live_workers(http: HTTPConnectionPool, token: Token = None) -> Mapping[str, int]:
     """Live workers by node type."""
     return Counter(member.kind for member in live_members(http, token))
 
 
-def live_members(http: HTTPConnectionPool, token: str | None = None) -> tuple[Member, ...]:
+def live_members(http: HTTPConnectionPool, token: Token = None) -> tuple[Member, ...]:
     """Live workers, as the cluster's own control store (GCS) knows them."""
     answer = ask(http, "/api/v0/nodes?detail=1&limit=10000", token)
     try:
@@ -174,7 +175,7 @@ def container_digest(head: Head) -> str:
     return result.stdout.strip().partition("@")[2] if result.code == 0 else ""
 
 
-def ask(http: HTTPConnectionPool, path: str, token: str | None = None) -> object:
+def ask(http: HTTPConnectionPool, path: str, token: Token = None) -> object:
     """What the dashboard of a head answers to ``path``, out of its JSON.
 
     Raises:
@@ -182,14 +183,20 @@ def ask(http: HTTPConnectionPool, path: str, token: str | None = None) -> object
     """
     from urllib3.exceptions import HTTPError
 
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    def once(headers: Mapping[str, str]) -> BaseHTTPResponse:
+        return http.request("GET", path, headers=headers, timeout=ASK_TIMEOUT)
+
     try:
-        response = http.request("GET", path, headers=headers, timeout=ASK_TIMEOUT)
+        response = asked(token, once, lambda answer: answer.status)
     except (HTTPError, OSError) as error:
         raise Unreachable("the dashboard does not answer", why=str(error)[:200]) from error
     if response.status in {401, 403}:
-        given = "the token in RAY_AUTH_TOKEN is not the cluster's" if token else "it wants a token"
-        raise Unreachable(REFUSED, why=f"{given} (HTTP {response.status})")
+        given = "it wants a token" if response.status == 401 else "the token is not the cluster's"
+        raise Unreachable(
+            REFUSED,
+            why=f"{given} (HTTP {response.status})",
+            next_step="invoke auth.check",
+        )
     if response.status != 200:
         raise Unreachable(f"the dashboard answers {response.status} to {path}")
     return response.json()

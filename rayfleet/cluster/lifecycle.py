@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -14,11 +13,11 @@ from rayfleet.cluster.lease import free_cluster
 from rayfleet.cluster.machines import Machines
 from rayfleet.cluster.nodes import Nodes, address_of, head_address
 from rayfleet.cluster.started import record_start
-from rayfleet.cluster.token import auth_token
 from rayfleet.console import Console
 from rayfleet.errors import RayfleetError, ToolFailed
 from rayfleet.fleet.model import Cluster, Fleet
 from rayfleet.project import Project
+from rayfleet.secret.tokens import credential_of
 from rayfleet.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -49,10 +48,10 @@ class Lifecycle:
         """What ``cluster`` is now; ``also`` as of :func:`rayfleet.cluster.health.observe`.
 
         Raises:
-            UsageError: its config has not been generated, or its token's file cannot be read.
+            UsageError: its config has not been generated.
         """
         config = read_launch_config(self.fleet, cluster)
-        token = auth_token(cluster.auth, os.environ)
+        token = credential_of(self.project, self.fleet, cluster)
         address = self._address_of(cluster)
         return observe(config, cluster.name, address, token=token, also=also)
 

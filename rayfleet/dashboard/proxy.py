@@ -46,7 +46,7 @@ Response: TypeAlias = web.StreamResponse
 class Proxy:
     """Hands requests on to the dashboard behind the Unix socket ``path``.
 
-    ``token`` gives the cluster's token, or None, for each request; ``missing`` makes the answer
+    ``token`` gives the cluster's token, or nothing, for each request; ``missing`` makes the answer
     when the dashboard cannot be asked, of the cause. Belongs to one event loop.
     """
 

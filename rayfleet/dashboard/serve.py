@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from aiohttp import web
@@ -23,6 +24,7 @@ from rayfleet.dashboard.guard import HOSTS, Guard, guarded
 from rayfleet.dashboard.proxy import HEADER_BYTES, Proxy
 from rayfleet.dashboard.status import LOOKS_AT_ONCE, Look, Place, Watcher, dialled
 from rayfleet.errors import UsageError
+from rayfleet.secret.credential import known
 
 DOOR = "/enter"
 TEMPORARY_LENGTH = 70  # the path of a Unix socket has at most 103 characters on macOS
@@ -114,7 +116,7 @@ class Dashboards:
             watcher.hurry()
             return page.cause(watcher.look, said)
 
-        proxy = Proxy(place.cluster, path, place.token, missing)
+        proxy = Proxy(place.cluster, path, partial(known, place.token), missing)
         self._stack.push_async_callback(proxy.close)
         return Site(watcher=watcher, forward=forward, listener=self._listen(0), proxy=proxy)
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from rayfleet.cluster.config import read_launch_config
-from rayfleet.cluster.token import auth_token
 from rayfleet.console import Console
 from rayfleet.dashboard.browser import open_if_possible
 from rayfleet.dashboard.serve import Dashboards, run
 from rayfleet.dashboard.status import Place
 from rayfleet.fleet.model import Cluster, Fleet
 from rayfleet.project import Project
+from rayfleet.secret.tokens import credential_of
 
 if TYPE_CHECKING:
     from rayfleet.cluster.heads import Heads
@@ -46,14 +45,16 @@ def show_dashboards(
             open_if_possible(link, door)
 
     with Heads(project, fleet) as heads:
-        places = places_of(fleet, clusters, heads)
+        places = places_of(project, fleet, clusters, heads)
         try:
             run(Dashboards(fleet=fleet.project, places=places, port=port), console, show=show)
         finally:
             door.unlink(missing_ok=True)
 
 
-def places_of(fleet: Fleet, clusters: Sequence[Cluster], heads: Heads) -> tuple[Place, ...]:
+def places_of(
+    project: Project, fleet: Fleet, clusters: Sequence[Cluster], heads: Heads
+) -> tuple[Place, ...]:
     """The places of ``clusters``, whose heads are entered through ``heads``."""
 
     def minimum(cluster: Cluster) -> Mapping[str, int]:
@@ -66,7 +67,7 @@ def places_of(fleet: Fleet, clusters: Sequence[Cluster], heads: Heads) -> tuple[
             region=cluster.region,
             zone=cluster.zone,
             connect=partial(heads.open, target),
-            token=partial(auth_token, cluster.auth, os.environ),
+            token=credential_of(project, fleet, cluster),
             minimum=partial(minimum, cluster),
         )
         for cluster, target in targets

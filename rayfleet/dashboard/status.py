@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rayfleet.cluster.health import DASHBOARD_PORT, Observed, live_workers, ray_version
 from rayfleet.errors import RayfleetError
+from rayfleet.secret.credential import Token
 
 if TYPE_CHECKING:
     from paramiko import Channel
@@ -30,16 +31,16 @@ SILENT_LOOKS = 3  # without an answer, until the connection itself is given up
 class Place:
     """A cluster of the page and the way to it.
 
-    ``connect`` gives the open connection to its head, a new one when that was lost; ``token``
-    is asked before every use, so that one that changed is found. ``port`` is the dashboard's
-    on the head. All three raise RayfleetError. ``minimum`` is how many workers it shall have.
+    ``connect`` gives the open connection to its head, a new one when that was lost; ``port``
+    is the dashboard's on the head. ``minimum`` is how many workers it shall have; both raise
+    RayfleetError.
     """
 
     cluster: str
     region: str
     zone: str
     connect: Callable[[], Head]
-    token: Callable[[], str | None]
+    token: Token
     minimum: Callable[[], Mapping[str, int]]
     port: int = DASHBOARD_PORT
 
@@ -135,7 +136,7 @@ class Watcher:
     def _looked(self) -> Look:
         seen = Observed(cluster=self.place.cluster)
         try:
-            token = self.place.token()
+            token = self.place.token
             http = self._pool(self.place.connect())
             seen = Observed(
                 cluster=self.place.cluster,

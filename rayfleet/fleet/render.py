@@ -17,6 +17,7 @@ from rayfleet.fleet.accelerators import node_types
 from rayfleet.fleet.lint import lint_config
 from rayfleet.fleet.model import Cluster, Fleet, Pin
 from rayfleet.fleet.references import image_reference
+from rayfleet.fleet.token_versions import LATEST, read_versions
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -34,8 +35,8 @@ def render_configs(
     """The Ray cluster config of each cluster (all of them by default) by its name.
 
     Templates see ``fleet``, ``cluster``, ``image`` (the whole reference), ``node_types``
-    (see accelerators.py), ``sandbox`` (None in a cloud), ``ray_version`` and ``banner``; the
-    filter ``tojson`` makes a YAML scalar of any value.
+    (see accelerators.py), ``sandbox`` (None in a cloud), ``token_version`` (of the cluster's
+    secret), ``ray_version`` and ``banner``; the filter ``tojson`` makes a YAML scalar of any value.
 
     Raises:
         PrerequisiteMissing: the sandbox of the fleet is not up.
@@ -43,7 +44,13 @@ def render_configs(
     """
     environment = _environment(templates)
     chosen = fleet.clusters.values() if clusters is None else clusters
-    return {cluster.name: _render(environment, fleet, pins, cluster) for cluster in chosen}
+    versions = read_versions(fleet)
+    return {
+        cluster.name: _render(
+            environment, fleet, pins, cluster, versions.get(cluster.auth.secret, LATEST)
+        )
+        for cluster in chosen
+    }
 
 
 def check_config(text: str) -> list[str]:
@@ -102,7 +109,11 @@ def _scalar(value: object) -> str:
 
 
 def _render(
-    environment: Environment, fleet: Fleet, pins: Mapping[str, Pin], cluster: Cluster
+    environment: Environment,
+    fleet: Fleet,
+    pins: Mapping[str, Pin],
+    cluster: Cluster,
+    token_version: str,
 ) -> str:
     from jinja2 import TemplateError
 
@@ -117,6 +128,7 @@ def _render(
             image=image,
             node_types=node_types(cluster),
             sandbox=fleet.sandbox,
+            token_version=token_version,
             ray_version=version("ray"),
         )
     except (TemplateError, TypeError, ValueError) as error:

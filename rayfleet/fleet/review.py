@@ -10,7 +10,7 @@ from rayfleet.console import Console
 from rayfleet.errors import RayfleetError, UsageError
 from rayfleet.fleet.accelerators import ACCELERATORS
 from rayfleet.fleet.configs import TEMPLATES
-from rayfleet.fleet.model import Cluster, Fleet, Pin
+from rayfleet.fleet.model import AuthMode, Cluster, Fleet, Pin
 from rayfleet.fleet.pins import read_pins
 from rayfleet.fleet.render import check_config, render_configs
 
@@ -90,6 +90,9 @@ def _review_cluster(cluster: Cluster) -> Iterator[Finding]:
     if cluster.tag:
         text = f"runs the fixed tag {cluster.tag} without a digest, which can be moved"
         yield _warning(cluster.name, text)
+    elif cluster.auth.mode is AuthMode.DISABLED:
+        # LATEST is built here, with a Ray that knows tokens (2.52 and later).
+        yield _warning(cluster.name, "tokens are off, and its image could: auth: {mode: token}")
     kind = ACCELERATORS[cluster.accelerator]
     twin = cluster.workers.get(kind.base)
     base = cluster.workers.get("base")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +14,6 @@ from rayfleet.cluster.fanout import fan_out, reason
 from rayfleet.cluster.heads import WORKERS, Heads
 from rayfleet.cluster.health import DASHBOARD_PORT, Observed, ask
 from rayfleet.cluster.lifecycle import Lifecycle
-from rayfleet.cluster.token import auth_token
 from rayfleet.errors import RayfleetError
 from rayfleet.fleet.model import Cluster
 from rayfleet.health.cloud import GoogleHoldings
@@ -24,6 +22,8 @@ from rayfleet.health.sight import Finding, Seen, Sight
 from rayfleet.health.states import PASSING, findings
 from rayfleet.rollout.gates.inside import look_inside
 from rayfleet.rollout.gates.scaling import STATUS, Scaling, parse_scaling
+from rayfleet.secret.credential import Token
+from rayfleet.secret.tokens import credential_of
 from rayfleet.waiting import Clock, SystemClock
 from rayfleet.worker.queue import in_google
 
@@ -64,7 +64,7 @@ class Looker:
         One that may pass by itself is told only when it is there a while later, too.
 
         Raises:
-            UsageError: its config has not been generated, or its token's file cannot be read.
+            UsageError: its config has not been generated.
         """
         sight = self.look(cluster)
         found = findings(sight)
@@ -87,8 +87,8 @@ class Looker:
             UsageError: as of :meth:`examine`.
         """
         config = read_launch_config(self.life.fleet, cluster)
-        auth_token(cluster.auth, os.environ)
-        heard = _Heard(cluster)
+        token = credential_of(self.life.project, self.life.fleet, cluster)
+        heard = _Heard(cluster, token)
         sides: dict[str, Callable[[], Any]] = {
             HEAD: lambda: self.life.observe(cluster, also=heard.listen)
         }
@@ -146,6 +146,7 @@ class _Heard:
     """What the head says beyond what :func:`rayfleet.cluster.health.observe` asks."""
 
     cluster: Cluster
+    token: Token
     nodes: dict[str, Seen] = field(default_factory=dict)
     scaling: Scaling | None = None
     blind: dict[str, str] = field(default_factory=dict)
@@ -157,8 +158,7 @@ class _Heard:
         except RayfleetError as error:
             self.blind["inside the head"] = reason(error)
         try:
-            token = auth_token(self.cluster.auth, os.environ)
-            self.scaling = parse_scaling(ask(head.http(DASHBOARD_PORT), STATUS, token))
+            self.scaling = parse_scaling(ask(head.http(DASHBOARD_PORT), STATUS, self.token))
         except RayfleetError as error:
             self.blind["the autoscaler's report"] = reason(error)
 

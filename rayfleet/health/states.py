@@ -27,7 +27,7 @@ def head_silent(sight: Sight) -> Iterator[Finding]:
         yield Finding(
             state="token refused",
             found=seen.problem,
-            remedy=f"give RAY_AUTH_TOKEN the cluster's token; then: invoke status --cluster {name}",
+            remedy=f"invoke auth.check --cluster {name}",
         )
     elif seen.problem:
         yield Finding(

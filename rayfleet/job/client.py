@@ -12,6 +12,7 @@ from rayfleet.job.log_position import LogPosition
 from rayfleet.job.model import Job, JobExists, JobLost, JobTimedOut, UnknownJob, parse_job
 from rayfleet.job.nodes import NODES, LiveNode, parse_nodes
 from rayfleet.job.redaction import env_values, redacted, redacted_log
+from rayfleet.secret.credential import Token
 from rayfleet.waiting import Clock, SystemClock
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class JobClient:
         http: HTTPConnectionPool,
         *,
         cluster: str,
-        token: str | None = None,
+        token: Token = None,
         clock: Clock | None = None,
         patience: bool = True,
     ) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from rayfleet.cluster.token import auth_token as auth_token
 from rayfleet.fleet.model import Cluster, Fleet
 from rayfleet.job.client import JobClient
+from rayfleet.secret.tokens import credential_of
 
 if TYPE_CHECKING:
     from rayfleet.cluster.head import Head
@@ -29,14 +28,12 @@ def open_jobs(project: Project, fleet: Fleet, cluster: Cluster) -> Iterator[JobC
     from rayfleet.cluster.nodes import head_address
 
     with Head.open(head_address(project, fleet, cluster)) as head:
-        yield jobs_of(head, cluster)
+        yield jobs_of(project, fleet, head, cluster)
 
 
-def jobs_of(head: Head, cluster: Cluster, *, port: int = DASHBOARD_PORT) -> JobClient:
-    """The jobs of ``cluster`` over an open connection to its head, whose dashboard is at ``port``.
-
-    Raises:
-        UsageError: the cluster's token cannot be read.
-    """
-    token = auth_token(cluster.auth, os.environ)
+def jobs_of(
+    project: Project, fleet: Fleet, head: Head, cluster: Cluster, *, port: int = DASHBOARD_PORT
+) -> JobClient:
+    """The jobs of ``cluster`` over an open connection to its head, dashboard at ``port``."""
+    token = credential_of(project, fleet, cluster)
     return JobClient(head.http(port), cluster=cluster.name, token=token)

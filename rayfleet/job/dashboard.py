@@ -15,9 +15,10 @@ from typing import IO, TYPE_CHECKING, TypeVar
 from rayfleet import __version__
 from rayfleet.errors import RayfleetError, ToolFailed, Unreachable
 from rayfleet.job.redaction import redacted
+from rayfleet.secret.credential import Token, asked
 
 if TYPE_CHECKING:
-    from urllib3 import HTTPConnectionPool
+    from urllib3 import BaseHTTPResponse, HTTPConnectionPool
 
 T = TypeVar("T")
 
@@ -87,7 +88,7 @@ class Dashboard:
         http: HTTPConnectionPool,
         *,
         cluster: str,
-        token: str | None = None,
+        token: Token = None,
         attempts: int = READ_ATTEMPTS,
     ) -> None:
         self.cluster = cluster
@@ -110,7 +111,6 @@ class Dashboard:
         """Upload ``size`` bytes of ``stream`` from its start; tried again, as it can be."""
 
         def upload() -> Answer:
-            stream.seek(0)
             return self._send("PUT", path, body=stream, size=size, seconds=UPLOAD_SECONDS)
 
         return retried(upload, attempts=3)
@@ -135,16 +135,22 @@ class Dashboard:
         from urllib3 import Timeout
         from urllib3.exceptions import HTTPError
 
-        try:
-            response = self._http.request(
+        def once(headers: Mapping[str, str]) -> BaseHTTPResponse:
+            if body is not None and not isinstance(body, bytes):
+                body.seek(0)
+            return self._http.request(
                 method,
                 path,
                 body=body,
-                headers=self._headers(size),
+                headers={**_headers(size), **headers},
                 timeout=Timeout(connect=CONNECT_SECONDS, read=seconds),
                 retries=False,
                 redirect=False,
             )
+
+        try:
+            # Who is refused has changed nothing, so that it can be asked again.
+            response = asked(self._token, once, lambda answer: answer.status)
         except (HTTPError, OSError) as error:
             raise self._unreachable(str(error)) from error
         answer = Answer(response.status, response.data.decode(errors="replace"))
@@ -154,18 +160,6 @@ class Dashboard:
             raise self._unauthorized(answer)
         return answer
 
-    def _headers(self, size: int | None) -> dict[str, str]:
-        # Browser-like headers make Ray refuse uploads and blank out values.
-        headers = {"User-Agent": f"rayfleet/{__version__}", "Content-Type": "application/json"}
-        if size is not None:
-            headers |= {
-                "Content-Type": "application/octet-stream",
-                "Content-Length": str(size),
-            }
-        if self._token:
-            headers["Authorization"] = f"Bearer {self._token}"
-        return headers
-
     def _unreachable(self, why: str) -> Unreachable:
         return Unreachable(
             f"{self.cluster}: the Ray dashboard does not answer",
@@ -174,12 +168,23 @@ class Dashboard:
         )
 
     def _unauthorized(self, answer: Answer) -> Unauthorized:
-        given = "the token is not the cluster's" if self._token else "it wants a token"
+        given = "it wants a token" if answer.status == 401 else "the token is not the cluster's"
         return Unauthorized(
             f"{self.cluster}: the head refuses us",
             why=f"{given} (HTTP {answer.status})",
-            next_step="put the cluster's token into RAY_AUTH_TOKEN, then run this again",
+            next_step=f"invoke auth.check --cluster {self.cluster}",
         )
+
+
+def _headers(size: int | None) -> dict[str, str]:
+    # Browser-like headers make Ray refuse uploads and blank out values.
+    headers = {"User-Agent": f"rayfleet/{__version__}", "Content-Type": "application/json"}
+    if size is not None:
+        headers |= {
+            "Content-Type": "application/octet-stream",
+            "Content-Length": str(size),
+        }
+    return headers
 
 
 def retried(

@@ -98,7 +98,7 @@ class Preserver:
             Unreachable: there is no head, or it does not answer.
         """
         with self._head(cluster) as head:
-            yield jobs_of(head, cluster, port=self.port)
+            yield jobs_of(self.project, self.fleet, head, cluster, port=self.port)
 
     def bring_packages(
         self, cluster: Cluster, backup: Backup, *, only: Collection[str]

@@ -30,11 +30,13 @@ from rayfleet.sandbox.vm import (
     SANDBOX_LABEL,
     TAG_PREFIX,
     TAGS_FILE,
+    TOKEN_FILE,
     VM_COMMAND,
     File,
     labels_of,
     tar_of,
     untar,
+    version_at,
 )
 
 if TYPE_CHECKING:
@@ -67,7 +69,8 @@ class SandboxNodeProvider(NodeProvider):
     """Nodes of one cluster of one sandbox.
 
     ``provider_config`` holds ``sandbox`` (its id), ``network``, ``engine`` (URL of its socket),
-    ``credentials`` and ``public_key`` (paths on the operator's side) and ``bucket``.
+    ``credentials``, ``public_key`` and, where nodes need one, ``token`` (paths on the operator's
+    side) and ``bucket``.
     """
 
     def __init__(self, provider_config: dict[str, Any], cluster_name: str) -> None:
@@ -156,6 +159,8 @@ class SandboxNodeProvider(NodeProvider):
         """The config as the head sees it: it reaches workers directly, by IP."""
         auth = {k: v for k, v in cluster_config["auth"].items() if k != "ssh_proxy_command"}
         provider = cluster_config["provider"] | {"credentials": HEAD_CREDENTIALS}
+        if "token" in provider:
+            provider["token"] = TOKEN_FILE
         return cluster_config | {"auth": auth, "provider": provider}
 
     # --- what rayfleet asks, beyond Ray's interface --------------------------------------
@@ -281,11 +286,13 @@ class SandboxNodeProvider(NodeProvider):
         return name
 
     def _identity_files(self, head: bool) -> list[File]:
-        """What a cloud's metadata server would hand out: who may log in, and, on a head,
-        the right to pull images for workers."""
+        """What a cloud's metadata server would hand out: who may log in, Ray's token, and,
+        on a head, the right to pull images for workers."""
         on_operator = Path(self.provider_config.get("public_key", "")).expanduser()
         source = on_operator if on_operator.is_file() else Path.home() / AUTHORIZED_KEYS
         files = [File(f"/home/ray/{AUTHORIZED_KEYS}", source.read_bytes(), mode=0o600, ray=True)]
+        if token := self.provider_config.get("token"):
+            files.append(File(TOKEN_FILE, version_at(Path(token)).read_bytes(), 0o600, ray=True))
         credentials = Path(self.provider_config["credentials"]).expanduser()
         if head and credentials.is_file():
             files.append(File(HEAD_CREDENTIALS, credentials.read_bytes(), mode=0o600, ray=True))

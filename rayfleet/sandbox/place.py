@@ -61,6 +61,11 @@ class Place:
         return self.folder / "ssh" / "id_ed25519.pub"
 
     @property
+    def secrets(self) -> Path:
+        """The tokens of the clusters: a folder per secret, a 0600 file per version."""
+        return self.folder / "secrets"
+
+    @property
     def api_folder(self) -> Path:
         """Config, state, log and process id of the Artifact Registry API."""
         return self.folder / "artifact-registry"

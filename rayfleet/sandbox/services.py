@@ -9,10 +9,11 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from rayfleet.auth.begin import ensure_token
 from rayfleet.console import Console
 from rayfleet.errors import ToolFailed, UsageError
 from rayfleet.files import ensure_folder
-from rayfleet.fleet.model import Fleet
+from rayfleet.fleet.model import AuthMode, Fleet
 from rayfleet.locks import exclusive
 from rayfleet.sandbox.api_process import ApiProcess, free_port
 from rayfleet.sandbox.base_image import REGISTRY_IMAGE, ensure_base_image, ensure_registry_image
@@ -26,6 +27,7 @@ from rayfleet.sandbox.place import (
     write_credentials,
     write_endpoints,
 )
+from rayfleet.secret.store import FileSecret
 from rayfleet.waiting import wait_until
 
 PORT_TRIES = 5
@@ -70,6 +72,7 @@ class Sandbox:
                 ensure_registry_image(engine, self.console)
             with self.console.phase("network and registries"):
                 ensure_key(self.place)
+                self._tokens()
                 engine.ensure_network(self.place.network)
                 ports = self._registries(engine)
             with self.console.phase("artifact registry"):
@@ -106,6 +109,8 @@ class Sandbox:
                     next_step="invoke sandbox.down",
                 )
             shutil.rmtree(self.place.folder, ignore_errors=True)
+            tokens = self.place.folder.parent / "tokens" / self.fleet.project
+            shutil.rmtree(tokens, ignore_errors=True)
         return gone
 
     def rows(self) -> tuple[Row, ...]:
@@ -164,6 +169,12 @@ class Sandbox:
         for region, port in ports.items():
             self._await_registry(engine, region, port)
         return ports
+
+    def _tokens(self) -> None:
+        """Have a token for every cluster that wants one."""
+        for cluster in self.fleet.clusters.values():
+            if cluster.auth.mode is AuthMode.TOKEN:
+                ensure_token(self.fleet, FileSecret(self.place.secrets / cluster.auth.secret))
 
     def _regions(self) -> tuple[str, ...]:
         return self.fleet.registries.regions

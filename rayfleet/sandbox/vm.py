@@ -1,4 +1,4 @@
-"""What a sandbox VM carries: labels, and files laid into it before it starts. Pure."""
+"""What a sandbox VM carries: labels, and files laid into it before it starts."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import io
 import tarfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 SANDBOX_LABEL = "rayfleet.sandbox"
 CLUSTER_LABEL = "rayfleet.cluster"
@@ -14,6 +15,7 @@ TAG_PREFIX = "rayfleet.tag."
 
 VM_COMMAND = "/usr/local/sbin/sandbox-vm"
 TAGS_FILE = "/var/lib/rayfleet-tags.json"
+TOKEN_FILE = "/home/ray/.ray/auth_token"  # noqa: S105 (a path)
 HEAD_CREDENTIALS = "/home/ray/.rayfleet/registry.json"
 
 RAY_UID = 1000  # docker/Dockerfile.cluster makes the user
@@ -54,6 +56,14 @@ def tar_of(files: Iterable[File], *, now: float) -> bytes:
             entry.mtime = now
             archive.addfile(entry, io.BytesIO(file.content))
     return buffer.getvalue()
+
+
+def version_at(path: Path) -> Path:
+    """The file of a token: ``path`` itself, or the newest version beside it if it is ``latest``."""
+    if path.name != "latest":
+        return path
+    versions = (each for each in path.parent.glob("*") if each.name.isdecimal())
+    return max(versions, key=lambda each: int(each.name), default=path)
 
 
 def untar(data: bytes) -> bytes:

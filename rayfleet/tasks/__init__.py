@@ -10,6 +10,7 @@ from invoke.collection import Collection
 
 from rayfleet.project import DEFAULT_FLEET, DEFAULT_STATE
 from rayfleet.tasks import (
+    auth,
     cluster,
     dashboard,
     doctor,
@@ -43,6 +44,9 @@ ns = Collection(
     head.upload,
     head.download,
     release.release,
+    auth=Collection(
+        *(auth.init, auth.fetch, auth.env, auth.rotate, auth.check, auth.open_dashboard, auth.keys),
+    ),
     fleet=Collection(fleet.lint, fleet.list_clusters),
     image=Collection(
         image.build, image.publish, image.promote, image.rollback, image.history, image.inspect

@@ -21,7 +21,7 @@ def dashboard(context: Context, cluster: list[str], port: str = "0", open: bool 
     """Show the Ray dashboards of all clusters on one page.
 
     Prints the one address to open and serves until Ctrl-C: a local port per cluster, over SSH,
-    with the cluster's token (RAY_AUTH_TOKEN) added on the way. The address lets in whoever has
+    with the cluster's token added on the way. The address lets in whoever has
     it. A cluster that cannot be reached is listed with the cause and tried again.
     """
     from rayfleet.arguments import parse_count

@@ -198,7 +198,7 @@ class Entered:
             region=self.name,
             zone=f"{self.name}-b",
             connect=self._connect,
-            token=lambda: self.token or None,
+            token=self.token or None,
             minimum=lambda: minimum,
             port=self.port,
         )

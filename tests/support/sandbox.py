@@ -49,7 +49,7 @@ class SandboxCli:
         done = subprocess.run(
             [INVOKE, *argv],
             cwd=self.root,
-            env=self._env() | environment,
+            env=self.env() | environment,
             capture_output=True,
             text=True,
             timeout=timeout,
@@ -97,7 +97,7 @@ class SandboxCli:
             # Even where the tests run in the background of a shell, which ignores Ctrl-C.
             ["env", "--default-signal=INT", INVOKE, *argv],
             cwd=self.root,
-            env=self._env() | environment,
+            env=self.env() | environment,
             stdout=stdout,
             stderr=stderr,
             text=True,
@@ -139,7 +139,8 @@ class SandboxCli:
         clusters = self("status", "--json").must().json()["clusters"]
         return {entry["cluster"]: entry for entry in clusters}
 
-    def _env(self) -> dict[str, str]:
+    def env(self) -> dict[str, str]:
+        """The environment of its commands."""
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("INVOKE_")}
         return (
             inherited

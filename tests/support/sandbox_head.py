@@ -15,6 +15,7 @@ from tests.support.sandbox import SandboxCli
 
 PYTHON = "/opt/ray/bin/python"
 SECONDS = 60
+AUTH = ("-e", "HOME=/home/ray", "-e", "RAY_AUTH_MODE=token")
 
 # Everything that Ray keeps of its jobs, as JSON; packages by the SHA-256 of their bytes.
 FACTS = """
@@ -50,10 +51,11 @@ assert GcsClient(address=sys.argv[1]).internal_kv_del(sys.argv[2].encode(), Fals
 """
 
 SEND = """
-import sys, urllib.error, urllib.request
+import pathlib, sys, urllib.error, urllib.request
+token = pathlib.Path("~/.ray/auth_token").expanduser().read_text()
 request = urllib.request.Request(
     "http://127.0.0.1:8265" + sys.argv[2], sys.stdin.buffer.read(), method=sys.argv[1],
-    headers={"Content-Type": sys.argv[3]})
+    headers={"Content-Type": sys.argv[3], "Authorization": "Bearer " + token})
 try:
     urllib.request.urlopen(request, timeout=30).read()
 except urllib.error.HTTPError as error:
@@ -104,7 +106,7 @@ class SandboxHead:
     def shell(self, script: str, *, given: bytes = b"", detached: bool = False) -> str:
         """Run ``script`` there as the user ray and return what it printed."""
         how = ["-d"] if detached else ["-i"]
-        return self._exec([*how, "-u", "ray"], ["bash", "-c", script], given).decode()
+        return self._exec([*how, "-u", "ray", *AUTH], ["bash", "-c", script], given).decode()
 
     def kill(self) -> None:
         """End the container at once, as when the machine is lost."""
@@ -115,7 +117,7 @@ class SandboxHead:
         return f"{row.address}:6379"
 
     def _python(self, script: str, *argv: str, given: bytes = b"") -> bytes:
-        return self._exec(["-i", "-u", "ray"], [PYTHON, "-c", script, *argv], given)
+        return self._exec(["-i", "-u", "ray", *AUTH], [PYTHON, "-c", script, *argv], given)
 
     def _exec(self, how: list[str], command: list[str], given: bytes) -> bytes:
         done = subprocess.run(

@@ -20,6 +20,7 @@ ALLOWED = {
     "rayfleet.tasks",
     "rayfleet.tasks.edge",
     # the collections: one module each, @task wrappers only
+    "rayfleet.tasks.auth",
     "rayfleet.tasks.cluster",
     "rayfleet.tasks.dashboard",
     "rayfleet.tasks.doctor",

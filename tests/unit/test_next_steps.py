@@ -12,7 +12,7 @@ from rayfleet.tasks import ns
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = re.compile(r"invoke ([a-z]+(?:[.-][a-z]+)*)((?: (?:--[a-z-]+|[A-Z{\[][^ \"'`),]*))*)")
 # What follows "invoke" in prose: words, and collections as in "invoke jobs.*".
-PROSE = {"and", "or", "fleet", "jobs", "registry", "rollouts", "sandbox"}
+PROSE = {"and", "or", "auth", "fleet", "jobs", "registry", "rollouts", "sandbox"}
 
 
 def test_proposed_commands_exist_with_their_flags() -> None:

@@ -25,10 +25,11 @@ LAYERS = (
     ("release",),
     ("doctor",),
     ("dashboard",),
-    ("health",),
+    ("health", "auth"),
     ("rollout",),
     ("worker",),
-    ("cluster", "job", "image", "registry", "log", "auth"),
+    ("cluster", "job", "image", "registry", "log"),
+    ("secret",),
     ("fleet",),
 )
 FLOOR = len(LAYERS)

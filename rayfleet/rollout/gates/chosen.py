@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -87,11 +86,11 @@ def subject_for(
     ``config`` is read from the fleet's folder of configs unless it is given.
 
     Raises:
-        UsageError: there is no such config, or the token's file cannot be read.
+        UsageError: there is no such config.
     """
     from rayfleet.cluster.config import read_launch_config
     from rayfleet.cluster.nodes import Nodes, address_of
-    from rayfleet.job.connection import auth_token
+    from rayfleet.secret.tokens import credential_of
 
     config = config or read_launch_config(fleet, cluster)
     nodes = Nodes(config)
@@ -111,7 +110,7 @@ def subject_for(
     wanted = Wanted(
         rollout=rollout, cluster=cluster, config=config, before=before or {}, emptied=emptied
     )
-    token = auth_token(cluster.auth, os.environ)
+    token = credential_of(project, fleet, cluster)
     return Subject(wanted, connect, token=token, image_digest=image_digest)
 
 

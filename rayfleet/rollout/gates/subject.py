@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from rayfleet.job.nodes import NODES, LiveNode, parse_nodes
 from rayfleet.rollout.gates.inside import Inside, look_inside
 from rayfleet.rollout.gates.scaling import STATUS, Scaling, parse_scaling
+from rayfleet.secret.credential import Token
 
 if TYPE_CHECKING:
     from urllib3 import HTTPConnectionPool
@@ -71,7 +72,7 @@ class Subject:
         wanted: Wanted,
         connect: Callable[[], Head],
         *,
-        token: str | None = None,
+        token: Token = None,
         image_digest: Callable[[], str] = lambda: "",
         port: int = DASHBOARD_PORT,
         now: Callable[[], float] = time.time,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -17,12 +16,13 @@ from rayfleet.console import Console
 from rayfleet.errors import Unreachable
 from rayfleet.files import write_atomically
 from rayfleet.fleet.model import Cluster, Fleet
-from rayfleet.job.connection import DASHBOARD_PORT, auth_token
+from rayfleet.job.connection import DASHBOARD_PORT
 from rayfleet.job.preserve import Preserver
 from rayfleet.project import Project
 from rayfleet.rollout.model import Change, Direction, Output, Step
 from rayfleet.rollout.performer import Task
 from rayfleet.rollout.steps.links import Links
+from rayfleet.secret.tokens import credential_of
 from rayfleet.waiting import Clock, SystemClock
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Site:
         """
         from rayfleet.job.dashboard import Dashboard
 
-        name, token = self.cluster.name, auth_token(self.cluster.auth, os.environ)
+        name, token = self.cluster.name, credential_of(self.project, self.fleet, self.cluster)
         http = self.head().http(self.port)
         return Dashboard(http, cluster=name, token=token, attempts=attempts)
 
@@ -116,9 +116,8 @@ class Site:
             Unreachable: there is no head, or it does not answer.
         """
         from rayfleet.job.client import JobClient
-        from rayfleet.job.connection import DASHBOARD_PORT, auth_token
 
-        name, token = self.cluster.name, auth_token(self.cluster.auth, os.environ)
+        name, token = self.cluster.name, credential_of(self.project, self.fleet, self.cluster)
         http = self.head().http(DASHBOARD_PORT)
         return JobClient(http, cluster=name, token=token, patience=False)
 

@@ -25,10 +25,13 @@ import io, json, os, sys, time, urllib.request, zipfile
 
 verb, running, waiting, runs = sys.argv[1], *map(int, sys.argv[2:4]), sys.argv[4]
 HOME = "http://127.0.0.1:8265"
+with open("/home/ray/.ray/auth_token") as kept:
+    TOKEN = kept.read().strip()
 
 
 def send(method, path, body, kind):
-    request = urllib.request.Request(HOME + path, body, {"Content-Type": kind}, method=method)
+    headers = {"Content-Type": kind, "Authorization": f"Bearer {TOKEN}"}
+    request = urllib.request.Request(HOME + path, body, headers, method=method)
     with urllib.request.urlopen(request, timeout=60) as answer:
         return answer.read()
 

@@ -234,7 +234,7 @@ def unreachable(name: str, connect: object) -> Place:
         region=name,
         zone="",
         connect=connect,  # type: ignore[arg-type]
-        token=lambda: None,
+        token=None,
         minimum=dict,
     )
 

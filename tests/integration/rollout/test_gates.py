@@ -177,7 +177,7 @@ def test_a_token_that_is_missing_or_wrong_is_named_at_once(
     ):
         ask(subject, *BASIC)
     assert why in caught.value.why
-    assert "RAY_AUTH_TOKEN" in caught.value.next_step
+    assert "invoke auth.check" in caught.value.next_step
 
 
 def test_a_connection_that_breaks_meanwhile_is_opened_again(

@@ -29,7 +29,7 @@ def test_a_cluster_without_authentication_gets_no_token() -> None:
     ("token", "status", "why"),
     [
         (None, 401, "it wants a token (HTTP 401)"),
-        ("s3cret", 403, "the token in RAY_AUTH_TOKEN is not the cluster's (HTTP 403)"),
+        ("s3cret", 403, "the token is not the cluster's (HTTP 403)"),
     ],
 )
 def test_a_refusal_is_told_as_one_and_shows_no_token(

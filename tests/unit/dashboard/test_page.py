@@ -31,7 +31,7 @@ def place(name: str = "us-east5") -> Place:
         region="us-east5",
         zone="us-east5-b",
         connect=closed,  # type: ignore[arg-type]
-        token=lambda: None,
+        token=None,
         minimum=nothing,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from rayfleet.fleet.configs import plan_update
 from rayfleet.fleet.load import load_fleet
 from rayfleet.fleet.model import Fleet, Pin
 from rayfleet.fleet.render import check_config, checked_configs, render_configs
+from rayfleet.fleet.token_versions import write_version
 from rayfleet.process import run
 from tests.unit.fleet.conftest import REPOSITORY, SANDBOX_EDITS, Place
 
@@ -144,6 +146,17 @@ def test_auth_and_job_settings_reach_every_start_path(production: Fleet) -> None
     staging = yaml.safe_dump(committed(production, "us-central2-staging"))
     assert "RAY_AUTH_TOKEN_STAGING" in staging
     assert "--secret=RAY_AUTH_TOKEN " not in staging
+
+
+def test_a_config_names_the_version_of_its_own_secret_only(place: Place) -> None:
+    templates, fleet = place.root / "infra" / "templates", place.load()
+    write_version(fleet, "RAY_AUTH_TOKEN", "7")
+    text = render_configs(fleet, PINS, templates=templates)["us-east5"]
+    assert re.findall(r"versions access (\S+) .*?--secret=(\w+)", text) == [
+        ("7", "RAY_AUTH_TOKEN"),
+        ("latest", "HF_TOKEN"),
+        ("latest", "OPENAI_API_KEY"),
+    ]
 
 
 def test_a_pin_becomes_a_reference_by_digest_and_a_fixed_tag_goes_before_it(place: Place) -> None:

@@ -10,19 +10,16 @@ from pathlib import Path
 import pytest
 
 from rayfleet.console import Console
-from rayfleet.errors import PartialFailure, RayfleetError, Unreachable, UsageError
+from rayfleet.errors import PartialFailure, RayfleetError, Unreachable
 from rayfleet.fleet.load import load_fleet
-from rayfleet.fleet.model import Auth, AuthMode
 from rayfleet.job.board import gather_board
 from rayfleet.job.client import JobClient
-from rayfleet.job.connection import auth_token
 from rayfleet.job.model import Job, JobFailed, JobLost, JobTimedOut, UnknownJob, parse_job
 from rayfleet.job.run import raise_outcome, watch_job
 from rayfleet.rollout.change import Action, Target, show
 from tests.unit.job.canned import CUT, Canned, CannedPool, FakeClock, answer, row
 
 ROOT = Path(__file__).resolve().parents[3]
-TOKEN = Auth(mode=AuthMode.TOKEN)
 
 
 def ask_down() -> tuple[Job, ...]:
@@ -184,14 +181,3 @@ def test_a_head_that_stays_silent_is_given_up() -> None:
     with pytest.raises(Unreachable, match="c1: the Ray dashboard does not answer"):
         watch(clock, [answer(row()), answer({"logs": ""}), CUT, CUT, CUT], *silent)
     assert 120 < clock.now < 130
-
-
-def test_the_token_is_looked_for_where_ray_looks(tmp_path: Path) -> None:
-    path = tmp_path / "token"
-    path.write_text("from-file\n")
-    named = {"RAY_AUTH_TOKEN_PATH": str(path)}
-    assert auth_token(TOKEN, named) == "from-file"
-    assert auth_token(TOKEN, named | {"RAY_AUTH_TOKEN": "from-env"}) == "from-env"
-    assert auth_token(Auth(mode=AuthMode.DISABLED), named) is None
-    with pytest.raises(UsageError, match="cannot read RAY_AUTH_TOKEN_PATH"):
-        auth_token(TOKEN, {"RAY_AUTH_TOKEN_PATH": str(tmp_path / "none")})

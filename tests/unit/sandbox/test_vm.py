@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import io
 import tarfile
+from pathlib import Path
 
-from rayfleet.sandbox.vm import CLUSTER_LABEL, SANDBOX_LABEL, File, labels_of, tar_of, untar
+from rayfleet.sandbox.vm import (
+    CLUSTER_LABEL,
+    SANDBOX_LABEL,
+    File,
+    labels_of,
+    tar_of,
+    untar,
+    version_at,
+)
 
 
 def test_files_of_ray_are_rays_with_their_folders_and_secrets_are_closed() -> None:
@@ -41,3 +50,11 @@ def test_labels_say_whose_a_vm_is_and_keep_rays_tags() -> None:
     assert labels[SANDBOX_LABEL] == "abc123"
     assert labels[CLUSTER_LABEL] == "us-east5"
     assert labels["rayfleet.tag.ray-node-type"] == "head"
+
+
+def test_the_latest_token_is_the_one_with_the_highest_number(tmp_path: Path) -> None:
+    for name in ("2", "10", "11.disabled"):
+        (tmp_path / name).touch()
+    assert version_at(tmp_path / "latest") == tmp_path / "10"
+    assert version_at(tmp_path / "2") == tmp_path / "2"
+    assert version_at(tmp_path / "none" / "latest") == tmp_path / "none" / "latest"

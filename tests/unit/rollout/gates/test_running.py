@@ -64,7 +64,7 @@ def test_a_token_that_is_refused_is_a_no_at_once_and_never_shown(
     reading = said(gate, ray=FakeRay(token="s3cret"), token=token)
     assert reading.verdict is Verdict.FAIL
     assert why in reading.detail
-    assert "RAY_AUTH_TOKEN" in reading.next_step
+    assert "invoke auth.check" in reading.next_step
     assert "s3cret" not in repr(reading)
     assert "other" not in reading.detail.replace("another", "")
 

@@ -1,0 +1,156 @@
+"""``invoke auth.*``: Ray's tokens, and the key that opens the heads."""
+
+from __future__ import annotations
+
+from invoke.context import Context
+from invoke.tasks import task
+
+from rayfleet.tasks.edge import ROLLOUT_HELP, chosen, one_cluster, open_session
+
+CLUSTER = "a cluster's name or a glob; repeat it for more (default: all)"
+
+
+@task(auto_shortflags=False, iterable=["cluster"], help={"cluster": CLUSTER})
+def init(context: Context, cluster: list[str]) -> None:
+    """Make the secrets of clusters that have none.
+
+    What is there stays. Configs name the version from then on.
+    """
+    from rayfleet.auth.begin import begin
+
+    session = open_session(context)
+    fleet = session.fleet()
+    begin(session.project, fleet, chosen(fleet, cluster, every=not cluster), session.console)
+
+
+@task(auto_shortflags=False, iterable=["cluster"], help={"cluster": CLUSTER})
+def fetch(context: Context, cluster: list[str]) -> None:
+    """Keep the tokens of clusters on this machine.
+
+    Each in a file of its own that only you can read; prints the files. Other tasks do it
+    themselves when they need one.
+    """
+    from rayfleet.auth.check import fetch as fetch_tokens
+
+    session = open_session(context)
+    fleet = session.fleet()
+    clusters = chosen(fleet, cluster, every=not cluster)
+    for path in fetch_tokens(session.project, fleet, clusters, session.console).values():
+        session.console.data(path)
+
+
+@task(auto_shortflags=False, help={"cluster": "the cluster's name"})
+def env(context: Context, cluster: str) -> None:
+    """Print what a shell needs for Ray's own commands.
+
+    eval "$(invoke auth.env --cluster us-east5)". It names the file of the token, never the token.
+    """
+    from rayfleet.auth.env import exports
+
+    session = open_session(context)
+    fleet = session.fleet()
+    target = one_cluster(fleet, cluster)
+    for line in exports(session.project, fleet, target, session.console):
+        session.console.data(line)
+
+
+@task(
+    auto_shortflags=False,
+    iterable=["cluster"],
+    help={
+        "cluster": "a cluster's name or a glob; those that share its secret come along",
+        "all": "every cluster",
+        "yes": "do not ask",
+        **ROLLOUT_HELP,
+    },
+)
+def rotate(
+    context: Context,
+    cluster: list[str],
+    all: bool = False,
+    yes: bool = False,
+    parallel: str = "",
+    per_region: str = "",
+    waves: str = "",
+    bake: str = "",
+    max_failures: str = "",
+    max_untouched: str = "",
+    on_failure: str = "",
+    preserve_jobs: bool = True,
+) -> None:
+    """Give running clusters a new token by a staged restart.
+
+    The old one ends when every cluster takes the new one and nothing else; clients try both
+    meanwhile. Whatever else the configs have changed comes along. Run again, it goes on.
+    """
+    from rayfleet.auth.rotate import rotate as rotate_tokens
+    from rayfleet.rollout.plan.options import Options
+
+    session = open_session(context)
+    fleet = session.fleet()
+    options = Options(
+        parallel=parallel,
+        per_region=per_region,
+        waves=waves,
+        bake=bake,
+        max_failures=max_failures,
+        max_untouched=max_untouched,
+        on_failure=on_failure,
+        only_outdated=True,
+        preserve_jobs=preserve_jobs,
+    )
+    clusters = chosen(fleet, cluster, every=all)
+    rotate_tokens(session.project, fleet, clusters, session.console, options=options, yes=yes)
+
+
+@task(
+    auto_shortflags=False,
+    iterable=["cluster"],
+    help={"cluster": CLUSTER, "json": "print JSON"},
+)
+def check(context: Context, cluster: list[str], json: bool = False) -> None:
+    """Ask heads which token they take, and who else comes in.
+
+    Exit codes: 0 as it should be, 2 something is wrong somewhere.
+    """
+    from rayfleet.auth.check import check as check_tokens
+    from rayfleet.auth.check import show_checks
+
+    session = open_session(context)
+    fleet = session.fleet()
+    clusters = chosen(fleet, cluster, every=not cluster)
+    checked = check_tokens(session.project, fleet, clusters)
+    show_checks(checked, session.console, as_json=json)
+
+
+@task(
+    name="open",
+    auto_shortflags=False,
+    help={
+        "cluster": "the cluster's name",
+        "open": "show the page in the browser; --no-open prints its address only",
+    },
+)
+def open_dashboard(context: Context, cluster: str, open: bool = True) -> None:
+    """Show one cluster's dashboard, its token added on the way.
+
+    As invoke dashboard --cluster does.
+    """
+    from rayfleet.dashboard.show import show_dashboards
+
+    session = open_session(context)
+    fleet = session.fleet()
+    target = one_cluster(fleet, cluster)
+    show_dashboards(session.project, fleet, [target], port=0, browse=open, console=session.console)
+
+
+@task(auto_shortflags=False)
+def keys(context: Context) -> None:
+    """Fetch the SSH key pair of the heads from Secret Manager.
+
+    To where the fleet file has ssh.private_key and public_key; another key there stays.
+    """
+    from rayfleet.auth.keys import fetch_keys
+
+    session = open_session(context)
+    fetch_keys(session.fleet(), session.console)
