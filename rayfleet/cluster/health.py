@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from rayfleet.cluster.config import LaunchConfig
+from rayfleet.cluster.config import LaunchConfig, NodeType
 from rayfleet.cluster.container import IMAGE
+from rayfleet.cluster.live import NODES, LiveNode, count_workers, parse_nodes
 from rayfleet.cluster.nodes import Nodes
 from rayfleet.cluster.started import read_start
 from rayfleet.errors import RayfleetError, Unreachable
@@ -25,21 +25,13 @@ REFUSED = "the dashboard refuses us"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
-    """A live worker as the cluster's control store (GCS) knows it: its ``address`` in its network
-    and its node type."""
-
-    address: str
-    kind: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
     """One cluster as it is.
 
     ``head`` is the node's id: empty when there is none or, with a ``problem``, when even that
-    could not be asked. ``members`` are the live workers, ``workers`` counts them by node type.
-    ``config_hash`` is of the config that the cluster was last started with.
+    could not be asked. ``members`` are the live workers, each host of a slice for itself;
+    ``workers`` counts by node type those all of whose hosts have joined, ``partial`` the slices
+    that lack some. ``config_hash`` is of the config that the cluster was last started with.
     """
 
     cluster: str
@@ -48,8 +40,9 @@ class Observed:
     ray_version: str = ""
     image_digest: str = ""
     wanted_digest: str = ""
-    members: tuple[Member, ...] = ()
+    members: tuple[LiveNode, ...] = ()
     workers: Mapping[str, int] = field(default_factory=dict)
+    partial: Mapping[str, int] = field(default_factory=dict)
     wanted_workers: Mapping[str, int] = field(default_factory=dict)
     config_hash: str = ""
     wanted_hash: str = ""
@@ -66,7 +59,7 @@ class Observed:
 
     @property
     def joined(self) -> int:
-        """How many workers are alive."""
+        """How many workers are whole."""
         return sum(self.workers.values())
 
     @property
@@ -87,8 +80,21 @@ class Observed:
             found.append(f"the head runs {running}, not {self.wanted_digest}")
         for kind, wanted in self.wanted_workers.items():
             if self.workers.get(kind, 0) < wanted:
-                found.append(f"{self.workers.get(kind, 0)} of {wanted} {kind} joined")
+                some = self.partial.get(kind, 0)
+                more = f", {some} with only some of their hosts" if some else ""
+                found.append(f"{self.workers.get(kind, 0)} of {wanted} {kind} joined{more}")
         return tuple(found)
+
+    def with_workers(self, nodes: Iterable[LiveNode], kinds: Iterable[NodeType]) -> Observed:
+        """The same with those of ``nodes`` that are workers; ``kinds`` are the config's."""
+        members = tuple(node for node in nodes if not node.head)
+        counted = count_workers(members, kinds)
+        return replace(
+            self,
+            members=members,
+            workers={kind: each.whole for kind, each in counted.items()},
+            partial={kind: each.partial for kind, each in counted.items() if each.partial},
+        )
 
     def word(self) -> str:
         """The state in one word, for a table."""
@@ -128,15 +134,13 @@ def observe(
             if also is not None:
                 also(connection)
             http = connection.http(DASHBOARD_PORT)
-            version, members = ray_version(http, token), live_members(http, token)
+            version, nodes_up = ray_version(http, token), live_nodes(http, token)
             return replace(
                 seen,
                 image_digest=seen.image_digest or container_digest(connection),
                 ray_version=version,
-                members=members,
-                workers=Counter(member.kind for member in members),
                 config_hash=read_start(connection).config,
-            )
+            ).with_workers(nodes_up, config.node_types)
     except RayfleetError as error:
         return replace(seen, problem=f"{error.what}: {error.why}" if error.why else error.what)
 
@@ -147,26 +151,13 @@ def ray_version(http: HTTPConnectionPool, token: Token = None) -> str:
     return str(answer["ray_version"]) if isinstance(answer, dict) else ""
 
 
-def live_workers(http: HTTPConnectionPool, token: Token = None) -> Mapping[str, int]:
-    """Live workers by node type."""
-    return Counter(member.kind for member in live_members(http, token))
+def live_nodes(http: HTTPConnectionPool, token: Token = None) -> tuple[LiveNode, ...]:
+    """The nodes that are up, as the cluster's own control store (GCS) knows them.
 
-
-def live_members(http: HTTPConnectionPool, token: Token = None) -> tuple[Member, ...]:
-    """Live workers, as the cluster's own control store (GCS) knows them."""
-    answer = ask(http, "/api/v0/nodes?detail=1&limit=10000", token)
-    try:
-        rows = answer["data"]["result"]["result"]  # type: ignore[index]
-        return tuple(
-            Member(
-                address=str(row.get("node_ip") or ""),
-                kind=str(row["labels"].get("ray.io/node-group", "")),
-            )
-            for row in rows
-            if row["state"] == "ALIVE" and not row["is_head_node"]
-        )
-    except (KeyError, TypeError) as error:
-        raise Unreachable("the list of nodes could not be read", why=repr(error)) from error
+    Raises:
+        ToolFailed: the head's answer is no list of nodes.
+    """
+    return parse_nodes(ask(http, NODES, token))
 
 
 def container_digest(head: Head) -> str:

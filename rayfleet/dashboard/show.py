@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -57,9 +57,6 @@ def places_of(
 ) -> tuple[Place, ...]:
     """The places of ``clusters``, whose heads are entered through ``heads``."""
 
-    def minimum(cluster: Cluster) -> Mapping[str, int]:
-        return read_launch_config(fleet, cluster).min_workers
-
     targets = zip(clusters, heads.targets(clusters), strict=True)
     return tuple(
         Place(
@@ -68,7 +65,7 @@ def places_of(
             zone=cluster.zone,
             connect=partial(heads.open, target),
             token=credential_of(project, fleet, cluster),
-            minimum=partial(minimum, cluster),
+            config=partial(read_launch_config, fleet, cluster),
         )
         for cluster, target in targets
     )

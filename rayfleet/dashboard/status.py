@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rayfleet.cluster.health import DASHBOARD_PORT, Observed, live_workers, ray_version
+from rayfleet.cluster.health import DASHBOARD_PORT, Observed, live_nodes, ray_version
 from rayfleet.errors import RayfleetError
 from rayfleet.secret.credential import Token
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from paramiko import Channel
     from urllib3 import HTTPConnectionPool
 
+    from rayfleet.cluster.config import LaunchConfig
     from rayfleet.cluster.head import Head
 
 LOOK_SECONDS = 10.0  # between two looks at a head that answers
@@ -32,7 +33,7 @@ class Place:
     """A cluster of the page and the way to it.
 
     ``connect`` gives the open connection to its head, a new one when that was lost; ``port``
-    is the dashboard's on the head. ``minimum`` is how many workers it shall have; both raise
+    is the dashboard's on the head. ``config`` reads what it was to be; both raise
     RayfleetError.
     """
 
@@ -41,7 +42,7 @@ class Place:
     zone: str
     connect: Callable[[], Head]
     token: Token
-    minimum: Callable[[], Mapping[str, int]]
+    config: Callable[[], LaunchConfig]
     port: int = DASHBOARD_PORT
 
 
@@ -138,13 +139,13 @@ class Watcher:
         try:
             token = self.place.token
             http = self._pool(self.place.connect())
+            config = self.place.config()
             seen = Observed(
                 cluster=self.place.cluster,
                 head=self.place.cluster,
                 ray_version=ray_version(http, token),
-                workers=live_workers(http, token),
-                wanted_workers=self.place.minimum(),
-            )
+                wanted_workers=config.min_workers,
+            ).with_workers(live_nodes(http, token), config.node_types)
             return Look(place=self.place, seen=seen)
         except RayfleetError as error:
             self._give_up_if_silent()

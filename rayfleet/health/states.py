@@ -276,14 +276,12 @@ def _left(sight: Sight) -> Sequence[Leftover]:
 
 
 def _missing(sight: Sight) -> dict[str, int]:
-    """How many workers of each type are missing of the minimum, in nodes of Ray's launcher."""
+    """How many workers of each type are missing of the minimum."""
     seen = sight.observed
     if not seen.answers:
         return {}
-    hosts = {node_type.name: node_type.hosts for node_type in sight.config.node_types}
     lacking = {
-        kind: wanted - seen.workers.get(kind, 0) // max(hosts.get(kind, 1), 1)
-        for kind, wanted in seen.wanted_workers.items()
+        kind: wanted - seen.workers.get(kind, 0) for kind, wanted in seen.wanted_workers.items()
     }
     return {kind: count for kind, count in lacking.items() if count > 0}
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
+from rayfleet.cluster.live import NODES, LiveNode, parse_nodes
 from rayfleet.errors import ToolFailed, Unreachable
 from rayfleet.job.dashboard import READ_ATTEMPTS, Answer, Dashboard, retried
 from rayfleet.job.log_position import LogPosition
 from rayfleet.job.model import Job, JobExists, JobLost, JobTimedOut, UnknownJob, parse_job
-from rayfleet.job.nodes import NODES, LiveNode, parse_nodes
 from rayfleet.job.redaction import env_values, redacted, redacted_log
 from rayfleet.secret.credential import Token
 from rayfleet.waiting import Clock, SystemClock

@@ -15,7 +15,7 @@ from rayfleet.job.needs import Needs, amount_text
 
 if TYPE_CHECKING:
     from rayfleet.cluster.config import NodeType
-    from rayfleet.job.nodes import LiveNode
+    from rayfleet.cluster.live import LiveNode
 
 RAYS_OWN = re.compile(r"node:.+|accelerator_type:.+|TPU-.+-head|ray-.+")
 """Resources that Ray gives a node once it is up (Ray 2.60): its address, its accelerator, the

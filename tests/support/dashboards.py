@@ -10,12 +10,14 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from aiohttp import WSMsgType, web
 
+from rayfleet.cluster.config import LaunchConfig
 from rayfleet.cluster.head import Head
 from rayfleet.dashboard.guard import Guard
 from rayfleet.dashboard.status import Place
@@ -179,6 +181,13 @@ class FakeRay:
         return socket
 
 
+def config_with(minimum: Mapping[str, int]) -> LaunchConfig:
+    """A config of which only the ``minimum`` of workers counts."""
+    return LaunchConfig(
+        path=Path(), identity="", provider={}, image="", min_workers=minimum, hash=""
+    )
+
+
 @dataclass
 class Entered:
     """A place of the page whose head is ``sshd``; it keeps one connection, as Heads does."""
@@ -199,7 +208,7 @@ class Entered:
             zone=f"{self.name}-b",
             connect=self._connect,
             token=self.token or None,
-            minimum=lambda: minimum,
+            config=lambda: config_with(minimum),
             port=self.port,
         )
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rayfleet.cluster.live import Workers
 from rayfleet.rollout.gates.gate import Question, Reading, Verdict
 from rayfleet.rollout.gates.scaling import Scaling
-from rayfleet.rollout.gates.subject import Subject, Workers
+from rayfleet.rollout.gates.subject import Subject
 
 _MOST_NAMED = 4
 

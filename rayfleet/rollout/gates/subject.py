@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from rayfleet.job.nodes import NODES, LiveNode, parse_nodes
+from rayfleet.cluster.live import NODES, LiveNode, Workers, count_workers, parse_nodes
 from rayfleet.rollout.gates.inside import Inside, look_inside
 from rayfleet.rollout.gates.scaling import STATUS, Scaling, parse_scaling
 from rayfleet.secret.credential import Token
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DASHBOARD_PORT = 8265
-GROUP = "ray.io/node-group"
-SLICE = "ray.io/tpu-slice-name"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,16 +44,6 @@ class Wanted:
     def node_type(self, name: str) -> NodeType | None:
         """The kind of node of that name."""
         return next((kind for kind in self.config.node_types if kind.name == name), None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workers:
-    """Live workers of one node type: ``whole`` nodes, all of whose hosts have joined, the
-    number of ``hosts``, and how many slices are ``partial``: some of their hosts are missing."""
-
-    whole: int = 0
-    hosts: int = 0
-    partial: int = 0
 
 
 class Subject:
@@ -203,28 +190,3 @@ class Subject:
         if key not in self._read:
             self._read[key] = question()
         return cast("T", self._read[key])
-
-
-def count_workers(nodes: Sequence[LiveNode], kinds: Sequence[NodeType]) -> Mapping[str, Workers]:
-    """Live workers by node type. Each host of a slice is a node to Ray; a slice counts when all
-    of its hosts are there, told apart by their label, or else by their number. Pure."""
-    hosts = {kind.name: kind.hosts for kind in kinds}
-    grouped: dict[str, Counter[str]] = {}
-    for node in nodes:
-        if not node.head:
-            kind = node.labels.get(GROUP, "")
-            grouped.setdefault(kind, Counter())[node.labels.get(SLICE, "")] += 1
-    return {kind: _counted(slices, hosts.get(kind, 1)) for kind, slices in grouped.items()}
-
-
-def _counted(slices: Counter[str], hosts: int) -> Workers:
-    if hosts == 1:
-        return Workers(whole=slices.total(), hosts=slices.total())
-    whole = sum(count >= hosts for name, count in slices.items() if name)
-    partial = sum(count < hosts for name, count in slices.items() if name)
-    unnamed = slices[""]
-    return Workers(
-        whole=whole + unnamed // hosts,
-        hosts=slices.total(),
-        partial=partial + bool(unnamed % hosts),
-    )

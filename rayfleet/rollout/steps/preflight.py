@@ -16,8 +16,6 @@ from rayfleet.rollout.steps.site import Site
 if TYPE_CHECKING:
     from rayfleet.job.dashboard import Dashboard
 
-GROUP = "ray.io/node-group"
-
 
 def preflight(site: Site) -> Output:
     """See that the image is in the region, the head is the plan's, key and token work, and the
@@ -90,7 +88,7 @@ def _look(site: Site, node: str, seen: dict[str, object]) -> str:
 def _ask(dashboard: Dashboard) -> dict[str, object]:
     from collections import Counter
 
-    from rayfleet.job.nodes import NODES, parse_nodes
+    from rayfleet.cluster.live import NODES, parse_nodes
 
     version = dashboard.get("/api/version")
     jobs = dashboard.get("/api/jobs/")  # refuses a wrong token
@@ -100,7 +98,7 @@ def _ask(dashboard: Dashboard) -> dict[str, object]:
         if not answer.ok:
             raise dashboard.refusal(answer, what)
     nodes = parse_nodes(listed.json()) if listed.ok else ()
-    workers = Counter(node.labels.get(GROUP, "") for node in nodes if not node.head)
+    workers = Counter(node.kind for node in nodes if not node.head)
     document = version.json()
     session = document.get("session_name", "") if isinstance(document, Mapping) else ""
     return {"session": str(session), "workers": dict(workers)}

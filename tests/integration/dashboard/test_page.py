@@ -16,7 +16,7 @@ from rayfleet.dashboard.status import Place
 from rayfleet.errors import Unreachable, UsageError
 from rayfleet.waiting import wait_until
 from tests.integration.dashboard.conftest import NAMES, World
-from tests.support.dashboards import Browser, Reply, in_a_loop
+from tests.support.dashboards import Browser, Reply, config_with, in_a_loop
 
 pytestmark = pytest.mark.integration
 
@@ -235,7 +235,7 @@ def unreachable(name: str, connect: object) -> Place:
         zone="",
         connect=connect,  # type: ignore[arg-type]
         token=None,
-        minimum=dict,
+        config=lambda: config_with({}),
     )
 
 

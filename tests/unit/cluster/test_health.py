@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rayfleet.cluster.health import live_workers, ray_version
+from rayfleet.cluster.config import NodeType
+from rayfleet.cluster.health import Observed, live_nodes, ray_version
+from rayfleet.cluster.live import GROUP, SLICE, LiveNode
 from rayfleet.errors import Unreachable
 from tests.unit.job.canned import Canned, CannedPool, answer
 
@@ -15,8 +17,22 @@ def test_the_token_goes_with_every_question() -> None:
     nodes = answer({"data": {"result": {"result": []}}})
     pool = CannedPool([VERSION, nodes])
     assert ray_version(pool, "s3cret") == "2.60.0"
-    assert live_workers(pool, "s3cret") == {}
+    assert live_nodes(pool, "s3cret") == ()
     assert [headers["Authorization"] for _, _, headers, _ in pool.requests] == ["Bearer s3cret"] * 2
+
+
+def test_a_slice_counts_when_all_its_hosts_have_joined() -> None:
+    kind = NodeType(name="tpu_slice_v5e_16", most=4, hosts=4)
+    hosts = [
+        LiveNode(id=str(number), labels={GROUP: kind.name, SLICE: name})
+        for number, name in enumerate("aaaabb")
+    ]
+    seen = Observed(
+        cluster="us-west4", head="head", ray_version="2.60.0", wanted_workers={kind.name: 2}
+    ).with_workers([LiveNode(id="head", head=True), *hosts], [kind])
+    assert seen.joined == 1
+    assert len(seen.members) == 6
+    assert seen.failing() == ("1 of 2 tpu_slice_v5e_16 joined, 1 with only some of their hosts",)
 
 
 def test_a_cluster_without_authentication_gets_no_token() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Mapping
 from html.parser import HTMLParser
 
 import pytest
@@ -17,12 +16,10 @@ from rayfleet.dashboard.status import Look, Place
 from rayfleet.dashboard.style import STYLE
 from rayfleet.errors import Unreachable
 from rayfleet.rollout.tell.style import BASE
+from tests.support.dashboards import config_with
 
 
 def place(name: str = "us-east5") -> Place:
-    def nothing() -> Mapping[str, int]:
-        return {}
-
     def closed() -> None:
         raise Unreachable("closed")
 
@@ -32,7 +29,7 @@ def place(name: str = "us-east5") -> Place:
         zone="us-east5-b",
         connect=closed,  # type: ignore[arg-type]
         token=None,
-        minimum=nothing,
+        config=lambda: config_with({}),
     )
 
 

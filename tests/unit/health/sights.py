@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from rayfleet.cluster.config import LaunchConfig, NodeType
-from rayfleet.cluster.health import Member, Observed
+from rayfleet.cluster.health import Observed
+from rayfleet.cluster.live import GROUP, LiveNode
 from rayfleet.fleet.model import Auth, Cluster, Provider, Ssh
 from rayfleet.health.holding import Holding, Holdings, Kind
 from rayfleet.health.room import Room
@@ -84,32 +85,27 @@ def slice_(number: int, *addresses: str, **changes: Any) -> Holding:
 SLICES = (slice_(1, "10.0.1.1", "10.0.1.2"), slice_(2, "10.0.2.1"), slice_(3, "10.0.3.1"))
 
 
-def joined(*things: Holding) -> tuple[Member, ...]:
+def joined(*things: Holding) -> tuple[LiveNode, ...]:
     """The machines of ``things`` as the head knows them."""
     return tuple(
-        Member(address=address, kind=thing.node_type)
+        LiveNode(id=address, address=address, labels={GROUP: thing.node_type})
         for thing in things
         for address in thing.addresses
     )
 
 
-def observed(members: tuple[Member, ...], **changes: Any) -> Observed:
+def observed(members: tuple[LiveNode, ...], **changes: Any) -> Observed:
     """A healthy cluster with these workers."""
-    counted: dict[str, int] = {}
-    for member in members:
-        counted[member.kind] = counted.get(member.kind, 0) + 1
     seen = Observed(
         cluster="us-east5",
         head="head-1",
         ray_version=RAY,
         image_digest=DIGEST,
         wanted_digest=DIGEST,
-        members=members,
-        workers=counted,
         wanted_workers=CONFIG.min_workers,
         config_hash="now",
         wanted_hash="now",
-    )
+    ).with_workers(members, CONFIG.node_types)
     return replace(seen, **changes)
 
 
@@ -124,7 +120,7 @@ def node(
 
 def sight(
     *things: Holding,
-    members: tuple[Member, ...] | None = None,
+    members: tuple[LiveNode, ...] | None = None,
     seen: Mapping[str, Any] | None = None,
     **changes: Any,
 ) -> Sight:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from rayfleet.cluster.config import NodeType, read_node_types
+from rayfleet.cluster.live import LiveNode, parse_nodes
 from rayfleet.errors import ToolFailed, UsageError
 from rayfleet.job.fit import require_fit, selects
 from rayfleet.job.needs import Needs
-from rayfleet.job.nodes import LiveNode, parse_nodes
 
 HEAD = LiveNode(id="h" * 56, head=True, resources={"memory": 1e9, "head_node": 1.0})
 HAND = LiveNode(

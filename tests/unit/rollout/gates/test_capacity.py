@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from rayfleet.cluster.config import NodeType
+from rayfleet.cluster.live import count_workers
 from rayfleet.rollout.gates.capacity import AUTOSCALER, WORKERS
 from rayfleet.rollout.gates.gate import Question, Reading, Verdict
 from rayfleet.rollout.gates.run import read_gate
-from rayfleet.rollout.gates.subject import count_workers
 from tests.unit.rollout.gates.fakes import FakeHead, FakeRay, config_of, node_row, subject_of
 
 OWN = NodeType(name="worker", most=8)
