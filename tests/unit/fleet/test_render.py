@@ -56,55 +56,6 @@ def test_every_committed_config_passes_rays_own_validation(production: Fleet) ->
         assert set(prepared["available_node_types"]) == set(config["available_node_types"])
 
 
-def test_the_minimums_are_those_of_production(production: Fleet) -> None:
-    minimums = {
-        name: {
-            key: one["min_workers"]
-            for key, one in committed(production, name)["available_node_types"].items()
-            if one["min_workers"]
-        }
-        for name in production.clusters
-    }
-    assert minimums["us-central1"] == {
-        "tpu_worker": 1,
-        "tpu_slice_v5p_8": 12,
-        "tpu_slice_v5p_16": 1,
-        "tpu_slice_v5p_32": 1,
-        "tpu_slice_v5p_64": 1,
-    }
-    assert minimums["us-east5"] == {"tpu_slice_v6e_128": 8}
-    assert minimums["eu-west4"] == {"tpu_worker": 4, "tpu_slice_v5e_128": 1}
-    assert minimums["big-run"] == {}
-
-
-def test_a_production_config_carries_the_facts_of_the_fleet(production: Fleet) -> None:
-    config = committed(production, "us-east1")
-    assert config["cluster_name"] == "marin-us-east1-d"
-    assert config["provider"] == {
-        "type": "gcp",
-        "region": "us-east1",
-        "availability_zone": "us-east1-d",
-        "project_id": "hai-gcp-models",
-    }
-    assert config["docker"]["image"].startswith(
-        "us-east1-docker.pkg.dev/hai-gcp-models/marin/marin_cluster:"
-    )
-    head = config["available_node_types"]["head_default"]
-    assert head["resources"] == {"CPU": 0, "head_node": 1}
-    assert head["node_config"]["machineType"] == "n2-standard-8"
-    assert config["available_node_types"]["tpu_slice_v6e_128"]["node_config"] == {
-        "acceleratorType": "v6e-128",
-        "runtimeVersion": "v2-alpha-tpuv6e",
-        "schedulingConfig": {"preemptible": True},
-    }
-    v5e = committed(production, "us-west4")["available_node_types"]["tpu_worker"]
-    assert v5e["node_config"]["acceleratorType"] == "v5litepod-4"
-    assert v5e["resources"] == {"CPU": 120, "TPU": 4}
-    serve = committed(production, "us-east5-b-vllm")
-    assert serve["available_node_types"]["tpu_worker"]["resources"] == {"CPU": 120, "TPU": 8}
-    assert serve["docker"]["image"].endswith("/marin_vllm:6e804a10")
-
-
 @pytest.mark.parametrize("name", ["us-central2-staging", "eu-west4-vllm"])
 def test_every_command_is_one_that_bash_can_read(production: Fleet, name: str) -> None:
     config = committed(production, name)
