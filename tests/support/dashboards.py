@@ -21,6 +21,8 @@ from rayfleet.cluster.config import LaunchConfig
 from rayfleet.cluster.head import Head
 from rayfleet.dashboard.guard import Guard
 from rayfleet.dashboard.status import Place
+from rayfleet.secret.credential import Credential
+from rayfleet.secret.store import FileSecret
 from tests.support.sshd import LocalSshd
 
 T = TypeVar("T")
@@ -109,8 +111,9 @@ class FakeRay:
     @web.middleware
     async def _checked(self, request: web.Request, handler: Any) -> web.StreamResponse:
         self.requests.append((request.method, request.raw_path))
-        if self.token and request.headers.get("Authorization") != f"Bearer {self.token}":
-            return web.Response(status=401, text="Unauthorized")
+        given = request.headers.get("Authorization")
+        if self.token and given != f"Bearer {self.token}":
+            return web.Response(status=403 if given else 401, text="refused")
         answer: web.StreamResponse = await handler(request)
         return answer
 
@@ -121,7 +124,13 @@ class FakeRay:
         return web.json_response({"ray_version": "2.60.0"})
 
     async def _nodes(self, request: web.Request) -> web.Response:
-        node = {"state": "ALIVE", "is_head_node": False, "labels": {"ray.io/node-group": "base"}}
+        node = {
+            "node_id": "n",
+            "state": "ALIVE",
+            "is_head_node": False,
+            "labels": {"ray.io/node-group": "base"},
+            "resources_total": {},
+        }
         return web.json_response({"data": {"result": {"result": [node] * self.workers}}})
 
     async def _echo(self, request: web.Request) -> web.Response:
@@ -188,14 +197,24 @@ def config_with(minimum: Mapping[str, int]) -> LaunchConfig:
     )
 
 
+def secret_with(folder: Path, token: str) -> FileSecret:
+    """A new secret that says ``token``."""
+    secret = FileSecret(folder)
+    secret.add(token)
+    return secret
+
+
 @dataclass
 class Entered:
-    """A place of the page whose head is ``sshd``; it keeps one connection, as Heads does."""
+    """A place of the page whose head is ``sshd``; it keeps one connection, as Heads does.
+
+    Its token, if it has one, is the latest version of ``secret``.
+    """
 
     name: str
     sshd: LocalSshd
     port: int
-    token: str = ""
+    secret: FileSecret | None = None
     opened: int = 0
     _head: Head | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -207,7 +226,7 @@ class Entered:
             region=self.name,
             zone=f"{self.name}-b",
             connect=self._connect,
-            token=self.token or None,
+            token=self.secret and Credential(self.secret, self.secret.folder / "cache" / "token"),
             config=lambda: config_with(minimum),
             port=self.port,
         )

@@ -193,10 +193,12 @@ class Watched:
         path = asked.path.partition("?")[0]
         rows = [
             {
+                "node_id": address,
                 "state": "ALIVE",
                 "is_head_node": False,
                 "node_ip": address,
                 "labels": {"ray.io/node-group": kind},
+                "resources_total": {},
             }
             for address, kind in self.joined
         ]

@@ -11,7 +11,7 @@ import pytest
 
 from rayfleet.dashboard.serve import Dashboards
 from rayfleet.waiting import wait_until
-from tests.support.dashboards import Browser, Entered, FakeRay, in_a_loop
+from tests.support.dashboards import Browser, Entered, FakeRay, in_a_loop, secret_with
 from tests.support.sshd import LocalSshd
 
 NAMES = ("us-east5", "us-central2")
@@ -58,7 +58,8 @@ def world(tmp_path: Path) -> Iterator[World]:
             sshds[name] = LocalSshd(folder=tmp_path / name, alias=name)
             sshds[name].start()
             stack.callback(sshds[name].stop)
-            entered[name] = Entered(name, sshds[name], rays[name].port, token=f"secret-of-{name}")
+            secret = secret_with(tmp_path / name / "secret", f"secret-of-{name}")
+            entered[name] = Entered(name, sshds[name], rays[name].port, secret)
             stack.callback(entered[name].close)
         said: list[str] = []
         places = [each.place() for each in entered.values()]

@@ -12,7 +12,7 @@ import pytest
 
 from rayfleet.dashboard.serve import Dashboards
 from tests.support.chromium import Chromium, Tab, program
-from tests.support.dashboards import RAYS_COOKIE, Entered, in_a_loop
+from tests.support.dashboards import RAYS_COOKIE, Entered, in_a_loop, secret_with
 from tests.support.ray_head import LocalRayHead
 from tests.support.sshd import LocalSshd
 
@@ -63,7 +63,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             sshd = LocalSshd(folder=folder / name, alias=name)
             sshd.start()
             stack.callback(sshd.stop)
-            entered.append(Entered(name, sshd, ray.port, token=ray.token))
+            secret = secret_with(folder / name / "secret", ray.token)
+            entered.append(Entered(name, sshd, ray.port, secret))
             stack.callback(entered[-1].close)
         places = [each.place(minimum={}) for each in entered]
         dashboards = stack.enter_context(in_a_loop(Dashboards(fleet="test", places=places)))

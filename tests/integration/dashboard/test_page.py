@@ -130,18 +130,20 @@ def test_a_dashboard_that_is_gone_is_a_row_with_its_cause_until_it_is_back(world
 
 
 def test_a_wrong_token_is_named_and_a_new_one_is_taken_up(world: World) -> None:
-    world.entered[EAST].token = "wrong"
+    world.rays[EAST].token = f"next-{EAST}"
     world.await_word(EAST, "unreachable")
-    assert "the token in RAY_AUTH_TOKEN is not the cluster&#x27;s" in clusters(world)
+    assert "the token is not the cluster&#x27;s" in clusters(world)
     instead = world.browser.get(world.port(EAST))
     assert instead.status == 502  # and not Ray's page, which would ask for a token in vain
-    assert "the token in RAY_AUTH_TOKEN is not the cluster&#x27;s" in instead.text
-    world.entered[EAST].token = ""
-    world.dashboards.sites[EAST].watcher.hurry()
-    wait_until(lambda: "it wants a token" in clusters(world), what="the cause", timeout=60)
-    world.entered[EAST].token = f"secret-of-{EAST}"
+    assert "the token is not the cluster&#x27;s" in instead.text
+    secret = world.entered[EAST].secret
+    assert secret is not None
+    secret.add(world.rays[EAST].token)
     world.await_word(EAST, "healthy")
-    assert "secret-of" not in "\n".join([*world.said, clusters(world)])
+    assert world.browser.get(world.port(EAST)).status == 200
+    shown = "\n".join([*world.said, clusters(world), instead.text])
+    assert "secret-of" not in shown
+    assert "next-" not in shown
 
 
 def test_a_head_that_does_not_answer_holds_up_nobody() -> None:
