@@ -336,13 +336,20 @@ def wait_for(
     off: list[str] = []
 
     def ready() -> dict[str, Any] | None:
-        facts, left = head.facts(), runs(head)
-        off.clear()
-        for name, want in wanted.items():
+        left = runs(head)
+        # Cheap; the head's own store is asked when it can be right.
+        off[:] = [
+            f"{name}: {len(left.get(name, ()))} lines, not {count}"
+            for name, (_, count) in wanted.items()
+            if len(left.get(name, ())) != count
+        ]
+        if off:
+            return None
+        facts = head.facts()
+        for name, (status, _) in wanted.items():
             job = facts["jobs"].get(name, {})
-            have = (job.get("status"), len(left.get(name, ())))
-            if have != want:
-                off.append(f"{name}: {have}, not {want}: {job.get('message')}")
+            if job.get("status") != status:
+                off.append(f"{name}: {job.get('status')}, not {status}: {job.get('message')}")
         return None if off else facts
 
     return wait_until(
