@@ -19,6 +19,8 @@ from importlib import import_module
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from rayfleet.google_api import client
+
 if TYPE_CHECKING:
     GCPNodeProvider: Any = object
 else:
@@ -34,11 +36,14 @@ def pointed_at(url: str) -> Iterator[None]:
         config: Any = import_module("ray.autoscaler._private.gcp.config")
         real = config.discovery
 
-        def build(*names: Any, **options: Any) -> Any:
+        def build(name: str, version: str, credentials: Any = None, **options: Any) -> Any:
             if "discoveryServiceUrl" in options:
                 options["discoveryServiceUrl"] = f"{url}/$discovery/rest"
-            place = f"{url}/compute/v1/" if names[0] == "compute" else f"{url}/"
-            return real.build(*names, **options, client_options={"api_endpoint": place})
+            place = f"{url}/compute/v1/" if name == "compute" else f"{url}/"
+            if credentials is None:
+                return client(name, version, place, **options)
+            options["client_options"] = {"api_endpoint": place}
+            return real.build(name, version, credentials=credentials, **options)
 
         config.discovery = SimpleNamespace(build=build)
         try:

@@ -76,6 +76,12 @@ class Server:
         with self.cloud.lock:
             self.cloud.save()
 
+    def turn_to(self, cloud: Cloud) -> None:
+        """Answer for ``cloud`` from now on; whoever still asks about the last one is cut off."""
+        last, self.cloud, self.seen = self.cloud, cloud, deque(maxlen=REMEMBERED)
+        last.faults.clear()
+        self._http.cut_all()
+
     def answer(self, asked: Asked) -> dict[str, Any]:
         """What the APIs answer to ``asked``.
 
@@ -89,20 +95,21 @@ class Server:
             return control(self.cloud, asked.path.removeprefix(CONTROL), asked.raw)
         if asked.path == DISCOVERY:
             return described(asked.query.get("version", ""))
+        cloud, seen = self.cloud, self.seen
         method, resource, status = "", asked.path, 500
         try:
             routed = route(asked)
             method, resource = routed.method.id, routed.resource
-            with self.cloud.lock:
-                fault = self.cloud.faults.of(method, resource)
-            _before(self.cloud, fault)
-            with self.cloud.lock:
-                self.cloud.clock.tick()
-                changed = settle(self.cloud)
-                shown = carry_out(self.cloud, routed, asked.query, fault)
+            with cloud.lock:
+                fault = cloud.faults.of(method, resource)
+            _before(cloud, fault)
+            with cloud.lock:
+                cloud.clock.tick()
+                changed = settle(cloud)
+                shown = carry_out(cloud, routed, asked.query, fault)
                 text = json.loads(json.dumps(shown))  # nobody changes it while it is sent
-                if changed or settle(self.cloud) or asked.verb != "GET":
-                    self.cloud.save()
+                if changed or settle(cloud) or asked.verb != "GET":
+                    cloud.save()
             if fault is not None and fault.cut:
                 raise Cut
             status = 200
@@ -114,9 +121,7 @@ class Server:
             status = 0
             raise
         finally:
-            self.seen.append(
-                Seen(method=method, resource=resource, status=status, token=asked.token)
-            )
+            seen.append(Seen(method=method, resource=resource, status=status, token=asked.token))
 
     def _token(self) -> dict[str, Any]:
         with self.cloud.lock:

@@ -6,12 +6,14 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
+from functools import cache
 from typing import TYPE_CHECKING
 
 from rayfleet.fleet.document import Document, Problem, Trail, Value
 from rayfleet.fleet.schema import FleetEntry, example_at, keys_at
 
 if TYPE_CHECKING:
+    from pydantic import TypeAdapter
     from pydantic_core import ErrorDetails
 
 # pydantic's error types that are one mistake to us: what is expected in plain words.
@@ -31,16 +33,24 @@ NUMBER_LIKE = re.compile(r"[-+]?\d[\d_]*(\.\d*)?([eE][-+]?\d+)?")
 
 def read_shape(document: Document) -> tuple[FleetEntry | None, tuple[Problem, ...]]:
     """The file as entries, or None and every mistake of shape."""
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
 
     numbers = tuple(_number_like(document))
     try:
         # Strict JSON mode: the one strict mode in which plain mappings become dataclasses.
-        entry = TypeAdapter(FleetEntry).validate_json(json.dumps(document.value), strict=True)
+        entry = _adapter().validate_json(json.dumps(document.value), strict=True)
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=True)
         return None, (*numbers, *(_problem(document, detail) for detail in found))
     return (None if numbers else entry), numbers
+
+
+@cache
+def _adapter() -> TypeAdapter[FleetEntry]:
+    """Made once: that takes 20 ms."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(FleetEntry)
 
 
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:

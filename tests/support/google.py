@@ -41,8 +41,7 @@ class Google:
 
     def provider(self, provider: Mapping[str, Any], **more: Any) -> dict[str, Any]:
         """The ``provider`` section of a config, for the emulator; ``more`` is added."""
-        module = "rayfleet.emulator.provider.EmulatedProvider"
-        return {**provider, "type": "external", "module": module, "emulator": self.url, **more}
+        return provider_at(self.url, provider, **more)
 
     def inject(self, method: str, **fault: Any) -> Fault:
         """Let calls of ``method`` go wrong: see :class:`Fault`."""
@@ -84,6 +83,12 @@ class Google:
         return [seen for seen in list(self.server.seen) if method in ("", seen.method)]
 
 
+def provider_at(url: str, provider: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    """The ``provider`` section of a config, for the emulator at ``url``; ``more`` is added."""
+    module = "rayfleet.emulator.provider.EmulatedProvider"
+    return {**provider, "type": "external", "module": module, "emulator": url, **more}
+
+
 @dataclass
 class CloudClock:
     """For those who wait for the cloud: nobody sleeps, and its clock moves on meanwhile."""
@@ -114,10 +119,23 @@ def google_cloud(
         yield Google(cloud=server.cloud, server=server, environment=variables)
 
 
-@pytest.fixture
-def google(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Google]:
-    """An emulated Google Cloud that this process takes for the real one."""
-    with google_cloud(tmp_path / "google") as running:
-        for name, value in running.environment.items():
-            monkeypatch.setenv(name, value)
+@pytest.fixture(scope="session")
+def google_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Google]:
+    """The emulator that the tests of this process take turns with: Google's clients are costly
+    to make, and are kept by the address that they are for."""
+    with google_cloud(tmp_path_factory.mktemp("google")) as running:
         yield running
+
+
+@pytest.fixture
+def google(
+    google_server: Google, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Google]:
+    """An emulated Google Cloud of its own that this process takes for the real one."""
+    server, variables = google_server.server, google_server.environment
+    cloud = Cloud.open(PROJECT, tmp_path / "google", EmulatedClock(step=STEP))
+    server.turn_to(cloud)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    yield Google(cloud=cloud, server=server, environment=variables)
+    server.turn_to(google_server.cloud)

@@ -25,7 +25,7 @@ IMAGE = "us-central2-docker.pkg.dev/hai-gcp-models/marin/marin_cluster:4554f82"
 
 def read_config(path: Path) -> dict[str, Any]:
     """A generated config."""
-    content: dict[str, Any] = yaml.safe_load(path.read_text())
+    content: dict[str, Any] = yaml.load(path.read_bytes(), Loader=yaml.CSafeLoader)
     return content
 
 

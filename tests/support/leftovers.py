@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from rayfleet.google_api import service
 from rayfleet.health.cloud import GoogleHoldings
 from rayfleet.health.garbage import Garbage
 from rayfleet.project import Project
-from tests.support.google import PROJECT, Google
+from tests.support.google import PROJECT, Google, provider_at
+from tests.support.google_cluster import read_config
 
 ROOT = Path(__file__).parents[2]
 ZONE = "us-central2-b"
@@ -42,9 +44,8 @@ class Littered:
         configs = self.folder / "clusters"
         configs.mkdir(parents=True)
         for cluster in fleet.clusters.values():
-            content = yaml.safe_load(fleet.config_path(cluster).read_text())
-            content["provider"] = self.google.provider(content["provider"], poll_interval=0)
-            (configs / f"{cluster.name}.yaml").write_text(yaml.safe_dump(content))
+            text = _pointed_at(self.google.url, fleet.config_path(cluster))
+            (configs / f"{cluster.name}.yaml").write_text(text)
         self.fleet: Fleet = replace(fleet, outputs=replace(fleet.outputs, configs=configs))
 
     def cluster(self, name: str) -> Cluster:
@@ -63,9 +64,9 @@ class Littered:
     def reuse_stopped(self, name: str) -> None:
         """Let Ray keep what it stops."""
         path = self.fleet.config_path(self.cluster(name))
-        content = yaml.safe_load(path.read_text())
+        content = read_config(path)
         content["provider"]["cache_stopped_nodes"] = True
-        path.write_text(yaml.safe_dump(content))
+        path.write_text(yaml.dump(content, Dumper=yaml.CSafeDumper))
 
     def slice(self, name: str, state: str, **more: Any) -> str:
         """A slice in some state; ``more`` are its ``owner``, ``node_type`` and fields."""
@@ -143,3 +144,11 @@ class Littered:
     def _put(self, table: str, name: str, view: dict[str, Any]) -> None:
         with self.google.cloud.lock:
             self.google.cloud.state.table(table)[name] = {"view": view, "steps": []}
+
+
+@cache
+def _pointed_at(url: str, path: Path) -> str:
+    """The text of a generated config, for the emulator at ``url``."""
+    content = read_config(path)
+    content["provider"] = provider_at(url, content["provider"], poll_interval=0)
+    return yaml.dump(content, Dumper=yaml.CSafeDumper)

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from rayfleet.project import Project
-from tests.support.google import Google, google
+from tests.support.google import Google, google, google_server
 from tests.support.google_cluster import GoogleCluster, google_cluster
 
-__all__ = ["google"]
+__all__ = ["google", "google_server"]
 
 
 @pytest.fixture

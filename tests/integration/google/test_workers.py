@@ -72,9 +72,9 @@ class World:
     def pin(self, image: str) -> None:
         """Let the generated config have another image."""
         path = self.fleet.config_path(self.cluster)
-        content = yaml.safe_load(path.read_text())
+        content = yaml.load(path.read_bytes(), Loader=yaml.CSafeLoader)
         content["docker"]["image"] = image
-        path.write_text(yaml.safe_dump(content))
+        path.write_text(yaml.dump(content, Dumper=yaml.CSafeDumper))
 
     def tell(self, word: str, name: str = "mine") -> None:
         """As a machine does it."""
