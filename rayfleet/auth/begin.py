@@ -74,5 +74,6 @@ def begin(project: Project, fleet: Fleet, clusters: Sequence[Cluster], console: 
     for name, (secret, sharing) in secrets_of(project, fleet, clusters).items():
         version, new = ensure_token(fleet, secret)
         there = "made" if new else "is there"
-        console.say(f"{name}: version {version} {there}, for {len(sharing)} clusters")
+        names = ", ".join(cluster.name for cluster in sharing)
+        console.say(f"{name}: version {version} {there}, for {names}")
     console.say("next: invoke update-configs")
