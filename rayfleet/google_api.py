@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Hashable, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, TypeVar
@@ -71,7 +71,15 @@ def _client(
     from googleapiclient import discovery  # type: ignore[import-untyped]
 
     place = {"api_endpoint": endpoint} if endpoint else None
-    return discovery.build(name, version, client_options=place, **dict(options))
+    return _kept(discovery.build(name, version, client_options=place, **dict(options)))
+
+
+def _kept(resource: Any) -> Any:
+    """The same, with the resources below it kept too: each is made by compiling its methods."""
+    for name, below in list(vars(resource).items()):
+        if getattr(below, "__is_resource__", False):
+            setattr(resource, name, cache(lambda make=below: _kept(make())))
+    return resource
 
 
 def _credentials_file() -> tuple[str, int]:

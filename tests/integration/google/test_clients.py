@@ -16,6 +16,7 @@ pytestmark = pytest.mark.integration
 
 def test_a_client_is_made_once(google: Google) -> None:
     assert service("tpu", "v2") is service("tpu", "v2")
+    assert service("tpu", "v2").projects() is service("tpu", "v2").projects()
     assert service("tpu", "v2") is not service("tpu", "v2alpha1")
 
 
