@@ -10,13 +10,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import yaml
-
 from rayfleet.cluster.config import LaunchConfig, read_node_types
 from rayfleet.cluster.machines import Machines
 from rayfleet.cluster.nodes import Nodes
 from rayfleet.project import Project
 from tests.support.google import Google
+from tests.support.quick_yaml import read_yaml
 
 CONFIGS = sorted((Path(__file__).parents[2] / "infra" / "clusters").glob("*.yaml"))
 GENERATED = ("region", "availability_zone", "project_id")
@@ -25,7 +24,7 @@ IMAGE = "us-central2-docker.pkg.dev/hai-gcp-models/marin/marin_cluster:4554f82"
 
 def read_config(path: Path) -> dict[str, Any]:
     """A generated config."""
-    content: dict[str, Any] = yaml.load(path.read_bytes(), Loader=yaml.CSafeLoader)
+    content: dict[str, Any] = read_yaml(path.read_bytes())
     return content
 
 

@@ -8,8 +8,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from rayfleet.cluster.config import LaunchConfig
 from rayfleet.emulator.clock import timestamp
 from rayfleet.fleet.load import load_fleet
@@ -20,6 +18,7 @@ from rayfleet.health.garbage import Garbage
 from rayfleet.project import Project
 from tests.support.google import PROJECT, Google, provider_at
 from tests.support.google_cluster import read_config
+from tests.support.quick_yaml import write_yaml
 
 ROOT = Path(__file__).parents[2]
 ZONE = "us-central2-b"
@@ -66,7 +65,7 @@ class Littered:
         path = self.fleet.config_path(self.cluster(name))
         content = read_config(path)
         content["provider"]["cache_stopped_nodes"] = True
-        path.write_text(yaml.dump(content, Dumper=yaml.CSafeDumper))
+        path.write_text(write_yaml(content))
 
     def slice(self, name: str, state: str, **more: Any) -> str:
         """A slice in some state; ``more`` are its ``owner``, ``node_type`` and fields."""
@@ -151,4 +150,4 @@ def _pointed_at(url: str, path: Path) -> str:
     """The text of a generated config, for the emulator at ``url``."""
     content = read_config(path)
     content["provider"] = provider_at(url, content["provider"], poll_interval=0)
-    return yaml.dump(content, Dumper=yaml.CSafeDumper)
+    return write_yaml(content)

@@ -13,14 +13,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from rayfleet.cluster.heads import Heads
 from rayfleet.cluster.known_hosts import record_host_key
 from rayfleet.cluster.nodes import known_hosts
 from rayfleet.fleet.load import load_fleet
 from rayfleet.fleet.model import Cluster, Fleet
 from rayfleet.project import Project
+from tests.support.quick_yaml import read_yaml, write_yaml
 from tests.support.sshd import PROGRAM, LocalSshd
 
 ROOT = Path(__file__).parents[2]
@@ -73,7 +72,7 @@ class LoopbackFleet:
         )
         enter.chmod(enter.stat().st_mode | stat.S_IXUSR)
         (self.folder / "tasks.py").write_text("from rayfleet.tasks import ns\n")
-        text = yaml.safe_load((ROOT / "infra" / "sandbox.yaml").read_text())
+        text = read_yaml((ROOT / "infra" / "sandbox.yaml").read_text())
         text["clusters"] = {name: text["clusters"][name] for name in CLUSTERS}
         del text["rollout"]
         text["defaults"]["ssh"] = {
@@ -87,7 +86,7 @@ class LoopbackFleet:
         (self.folder / "infra" / "templates").symlink_to(ROOT / "infra" / "templates")
         (self.folder / "Dockerfile").touch()
         text["images"]["cluster"] |= {"dockerfile": "Dockerfile", "context": ["Dockerfile"]}
-        self.project.fleet_file.write_text(yaml.safe_dump(text, sort_keys=False))
+        self.project.fleet_file.write_text(write_yaml(text, sort_keys=False))
         for name in CLUSTERS:
             self._write_config(name)
         self.save()
@@ -180,7 +179,7 @@ class LoopbackFleet:
         path = self.fleet.config_path(cluster)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(
-            yaml.safe_dump(
+            write_yaml(
                 {
                     "cluster_name": cluster.identity,
                     "provider": {

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
+from tests.support.quick_yaml import read_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / ".github" / "workflows"
@@ -51,7 +51,7 @@ def workflows() -> dict[str, Workflow]:
     found = {}
     for path in sorted(FOLDER.iterdir()):
         text = path.read_text()
-        found[path.stem] = Workflow(name=path.stem, text=text, document=yaml.safe_load(text))
+        found[path.stem] = Workflow(name=path.stem, text=text, document=read_yaml(text))
     return found
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from rayfleet.cluster.config import LaunchConfig
 from rayfleet.cluster.machines import Machines
@@ -19,6 +18,7 @@ from rayfleet.errors import ToolFailed
 from rayfleet.project import Project
 from tests.support.google import Google
 from tests.support.google_cluster import GoogleCluster, read_production
+from tests.support.quick_yaml import write_yaml
 from tests.support.sshd import LocalSshd
 
 pytestmark = pytest.mark.integration
@@ -56,7 +56,7 @@ def cluster(
         "ssh_private_key": str(sshd.folder / "client_key"),
         "ssh_proxy_command": sshd.inetd_command,
     }
-    (tmp_path / "us-central2.yaml").write_text(yaml.dump(content, Dumper=yaml.CSafeDumper))
+    (tmp_path / "us-central2.yaml").write_text(write_yaml(content))
     return GoogleCluster(google=google, content=content)
 
 

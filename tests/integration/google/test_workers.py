@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from rayfleet.cluster.config import LaunchConfig, read_launch_config
 from rayfleet.console import Console
@@ -28,6 +27,7 @@ from rayfleet.worker.show import show_all
 from tests.support.google import Google
 from tests.support.google_cluster import GoogleCluster, google_cluster
 from tests.support.leftovers import ROOT, Littered
+from tests.support.quick_yaml import read_yaml, write_yaml
 from tests.support.rollout_world import Way
 from tests.support.rollout_world import World as RolloutWorld
 
@@ -72,9 +72,9 @@ class World:
     def pin(self, image: str) -> None:
         """Let the generated config have another image."""
         path = self.fleet.config_path(self.cluster)
-        content = yaml.load(path.read_bytes(), Loader=yaml.CSafeLoader)
+        content = read_yaml(path.read_bytes())
         content["docker"]["image"] = image
-        path.write_text(yaml.dump(content, Dumper=yaml.CSafeDumper))
+        path.write_text(write_yaml(content))
 
     def tell(self, word: str, name: str = "mine") -> None:
         """As a machine does it."""

@@ -6,7 +6,6 @@ import io
 from dataclasses import replace
 
 import pytest
-import yaml
 
 from rayfleet.console import Console
 from rayfleet.errors import Drift, ToolFailed, UsageError
@@ -14,6 +13,7 @@ from rayfleet.fleet.configs import ConfigUpdate, apply_update, plan_update
 from rayfleet.fleet.drift import Cost, compare
 from rayfleet.fleet.model import Pin
 from rayfleet.fleet.pins import write_pin
+from tests.support.quick_yaml import read_yaml, write_yaml
 from tests.unit.fleet.conftest import REPOSITORY, Place
 from tests.unit.fleet.test_render import PINS
 
@@ -63,9 +63,9 @@ def test_a_change_costs_what_ray_would_do_about_it(old: str, new: str, cost: Cos
 
 
 def test_a_new_slice_costs_nothing() -> None:
-    config = yaml.safe_load(CONFIG)
+    config = read_yaml(CONFIG)
     config["available_node_types"]["new"] = dict(config["available_node_types"]["tpu_worker"])
-    assert {change.cost for change in compare(CONFIG, yaml.safe_dump(config))} == {Cost.NOTHING}
+    assert {change.cost for change in compare(CONFIG, write_yaml(config))} == {Cost.NOTHING}
 
 
 def test_the_first_update_writes_every_config_and_the_second_nothing(

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import yaml
 
 from rayfleet.errors import UsageError
 from rayfleet.fleet.pins import write_pin
 from rayfleet.fleet.render import check_config
 from rayfleet.fleet.review import refuse_errors, review_fleet
+from tests.support.quick_yaml import read_yaml, write_yaml
 from tests.unit.fleet.conftest import REPOSITORY, SANDBOX_EDITS, Place
 from tests.unit.fleet.test_render import PINS
 
@@ -98,9 +98,9 @@ def worker(config: Config) -> Config:
 
 @pytest.mark.parametrize(("spoil", "expected"), WRONG.values(), ids=WRONG.keys())
 def test_what_ray_lets_through_is_found(spoil: Callable[[Config], object], expected: str) -> None:
-    config = yaml.safe_load(GOOD)
+    config = read_yaml(GOOD)
     spoil(config)
-    faults = check_config(yaml.safe_dump(config))
+    faults = check_config(write_yaml(config))
     assert faults
     assert faults[0].startswith(expected)
 

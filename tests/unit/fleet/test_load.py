@@ -7,7 +7,6 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from rayfleet.fleet.document import Trail
 from rayfleet.fleet.load import load_fleet
 from rayfleet.fleet.model import AuthMode, Compression, Provider, Workers
 from rayfleet.job.infrastructure import infrastructure_rule
+from tests.support.quick_yaml import read_yaml, write_yaml
 from tests.unit.fleet.conftest import GOOD, REPOSITORY, SANDBOX_EDITS, Place
 
 TWELVE = """\
@@ -385,17 +385,17 @@ def _trails(value: object, trail: Trail = ()) -> Iterator[Trail]:
 @settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(trail=st.sampled_from(list(_trails(yaml.safe_load(GOOD)))), tree=TREES, key=KEYS)
+@given(trail=st.sampled_from(list(_trails(read_yaml(GOOD)))), tree=TREES, key=KEYS)
 def test_no_tree_anywhere_makes_loading_fail_in_any_other_way(
     place: Place, trail: Trail, tree: object, key: str
 ) -> None:
-    document = yaml.safe_load(GOOD)
+    document = read_yaml(GOOD)
     above = document
     for step in trail[:-1]:
         above = above[step]
     above[trail[-1]] = tree
     above[key] = tree
-    place.write(yaml.safe_dump(document, allow_unicode=True))
+    place.write(write_yaml(document, allow_unicode=True))
     assert _loads_or_says_why(place)
 
 

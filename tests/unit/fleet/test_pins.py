@@ -6,12 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-import yaml
 from filelock import FileLock
 
 from rayfleet.errors import Locked, UsageError
 from rayfleet.fleet.model import Pin
 from rayfleet.fleet.pins import previous_pin, read_pins, write_pin
+from tests.support.quick_yaml import read_yaml
 
 ONE = Pin(tag="20251209", digest=f"sha256:{'1' * 64}", published="2025-12-09T00:00:00Z", commit="a")
 TWO = Pin(tag="12e4567", digest=f"sha256:{'2' * 64}", published="2025-12-10T00:00:00Z", commit="b")
@@ -106,4 +106,4 @@ def test_the_file_is_plain_yaml_with_a_banner(tmp_path: Path) -> None:
     path = tmp_path / "pins.yaml"
     write_pin(path, "cluster", Pin(tag="x"))
     assert path.read_text().startswith("# Written by `invoke cluster-docker`")
-    assert yaml.safe_load(path.read_text()) == {"cluster": {"current": {"tag": "x"}}}
+    assert read_yaml(path.read_text()) == {"cluster": {"current": {"tag": "x"}}}

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-import yaml
 
 from rayfleet.fleet.pins import read_pins
+from tests.support.quick_yaml import read_yaml
 from tests.unit.fleet.conftest import REPOSITORY
 
 CONFIGS = REPOSITORY / "infra" / "clusters"
@@ -98,7 +98,7 @@ TRAINING_OPTIONS = {
 
 
 def config(name: str) -> dict[str, Any]:
-    loaded = yaml.safe_load((CONFIGS / f"{name}.yaml").read_text())
+    loaded = read_yaml((CONFIGS / f"{name}.yaml").read_text())
     assert isinstance(loaded, dict)
     return loaded
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from rayfleet.errors import PrerequisiteMissing, ToolFailed, UsageError
 from rayfleet.fleet.configs import plan_update
@@ -17,6 +16,7 @@ from rayfleet.fleet.model import Fleet, Pin
 from rayfleet.fleet.render import check_config, checked_configs, render_configs
 from rayfleet.fleet.token_versions import write_version
 from rayfleet.process import run
+from tests.support.quick_yaml import read_yaml, write_yaml
 from tests.unit.fleet.conftest import REPOSITORY, SANDBOX_EDITS, Place
 
 DIGEST = f"sha256:{'a' * 64}"
@@ -32,7 +32,7 @@ def production() -> Fleet:
 
 
 def committed(fleet: Fleet, name: str) -> dict[str, Any]:
-    loaded = yaml.safe_load(fleet.config_path(fleet.clusters[name]).read_text())
+    loaded = read_yaml(fleet.config_path(fleet.clusters[name]).read_text())
     assert isinstance(loaded, dict)
     return loaded
 
@@ -94,7 +94,7 @@ def test_auth_and_job_settings_reach_every_start_path(production: Fleet) -> None
         assert "-e RAY_JOB_STOP_WAIT_TIME_S=30" in docker["head_run_options"]
         assert "-e RAY_JOB_START_TIMEOUT_SECONDS=3600" in docker["head_run_options"]
         assert "--dashboard-host=127.0.0.1" in config["head_start_ray_commands"][-1]
-    staging = yaml.safe_dump(committed(production, "us-central2-staging"))
+    staging = write_yaml(committed(production, "us-central2-staging"))
     assert "RAY_AUTH_TOKEN_STAGING" in staging
     assert "--secret=RAY_AUTH_TOKEN " not in staging
 
@@ -112,7 +112,7 @@ def test_a_config_names_the_version_of_its_own_secret_only(place: Place) -> None
 
 def test_a_pin_becomes_a_reference_by_digest_and_a_fixed_tag_goes_before_it(place: Place) -> None:
     configs = render_configs(place.load(), PINS, templates=place.root / "infra" / "templates")
-    images = {name: yaml.safe_load(text)["docker"]["image"] for name, text in configs.items()}
+    images = {name: read_yaml(text)["docker"]["image"] for name, text in configs.items()}
     base = "docker.pkg.dev/my-project/marin/marin_cluster"
     assert images["us-east5"] == f"us-east5-{base}:20260101@{DIGEST}"
     assert images["us-west4"] == f"us-west4-{base}:20251209"
@@ -130,7 +130,7 @@ def test_a_sandbox_is_rendered_only_while_it_is_up(place: Place) -> None:
         render_configs(place.load(), PINS, templates=templates)
     place.sandbox_up()
     configs = render_configs(place.load(), PINS, templates=templates)
-    worker = yaml.safe_load(configs["us-east5"])["available_node_types"]["worker"]
+    worker = read_yaml(configs["us-east5"])["available_node_types"]["worker"]
     assert (worker["min_workers"], worker["max_workers"]) == (1, 4)
     assert worker["resources"] == {"CPU": 1}
     assert checked_configs(configs) == configs
@@ -155,7 +155,7 @@ def test_a_wrong_template_is_one_clear_error(place: Place, line: str, expected: 
 def test_text_from_the_fleet_file_cannot_break_out_of_its_scalar(place: Place) -> None:
     place.edit({"name_prefix: marin-": "ssh: {user: 'a\"b: c # d', proxy_command: 'x && y: z'}"})
     configs = render_configs(place.load(), PINS, templates=place.root / "infra" / "templates")
-    auth = yaml.safe_load(configs["us-east5"])["auth"]
+    auth = read_yaml(configs["us-east5"])["auth"]
     assert auth == {"ssh_user": 'a"b: c # d', "ssh_proxy_command": "x && y: z"}
 
 
