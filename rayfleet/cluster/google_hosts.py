@@ -11,19 +11,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rayfleet.cluster.google import ALIVE, rows, state
+from rayfleet.cluster.google import ALIVE, KIND, UNMANAGED, rows, state
 from rayfleet.google_api import connection, status_of
 
 HOST_KEYS = "hostkeys/"
+WORKERS = frozenset({"worker", UNMANAGED})
 NO_RECORD = frozenset({403, 404})  # not for us to read, or nothing written
 
 
-def machines(provider: Any, labels: Mapping[str, str]) -> tuple[str, ...]:
-    """The ids of all machines whose nodes Ray counts as alive and that have these labels."""
+def machines(provider: Any) -> tuple[str, ...]:
+    """The ids of all machines of workers that Ray counts as alive. Those that were added by hand
+    are among them: they can be entered, although nothing that ends nodes knows of them."""
     return tuple(
         machine
         for row in rows(provider)
-        if state(row) in ALIVE and labels.items() <= row.get("labels", {}).items()
+        if state(row) in ALIVE and row["labels"].get(KIND) in WORKERS
         for machine in _machines(row)
     )
 

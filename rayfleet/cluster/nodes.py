@@ -53,11 +53,12 @@ class Nodes:
         return self.address(head)
 
     def workers(self) -> tuple[str, ...]:
-        """Ids of the running workers; of a slice of TPUs, those of its machines."""
+        """Ids of the running workers, with those that were added by hand; of a slice of TPUs,
+        those of its machines."""
         doing = "list the workers"
         if not self._in_google():
             return tuple(sorted(self._alive(doing, WORKER)))
-        found = self._ask(doing, lambda: google_hosts.machines(self._provider, WORKER))
+        found = self._ask(doing, lambda: google_hosts.machines(self._provider))
         return tuple(sorted(found, key=_by_number))
 
     def everything(self) -> tuple[str, ...]:

@@ -11,16 +11,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 from rayfleet.cluster.config import LaunchConfig
-from rayfleet.cluster.google import CLUSTER, KIND, NOT_FOUND, UNMANAGED, state
-from rayfleet.errors import ToolFailed, Unreachable
-from rayfleet.google_api import failure, patiently, said, service, status_of
+from rayfleet.cluster.google import CLUSTER, KIND, UNMANAGED, state
+from rayfleet.errors import ToolFailed
+from rayfleet.google_api import failure, service
+from rayfleet.google_zone import Zone
 from rayfleet.health.holding import Holding, Holdings, Kind, node_of_rule
 from rayfleet.waiting import Clock, DeadlineExceeded, SystemClock, wait_until
-
-T = TypeVar("T")
+from rayfleet.worker.queue import zone_of
 
 DELETE_TIMEOUT = 300.0  # seconds until Google has ended what it accepted
 DELETE_INTERVAL = 5.0
@@ -43,18 +43,15 @@ class GoogleHoldings:
         Raises:
             Unreachable: some API does not answer, or not for the whole zone.
         """
-        nodes = self._pages("list the TPU slices", self._nodes, "nodes", parent=self._place)
-        queue = self._pages(
-            "list the queued resources", self._queue, "queuedResources", parent=self._place
-        )
-        machines = self._pages(
+        nodes, queue = self._zone.slices(), self._zone.requests()
+        machines = self._zone.pages(
             "list the VMs",
             self._compute.instances(),
             "items",
             filter=f"labels.{CLUSTER} = {self._identity}",
             **self._zonal,
         )
-        rules = self._pages(
+        rules = self._zone.pages(
             "list the firewall rules", self._compute.firewalls(), "items", project=self._project
         )
         ours = [row for row in nodes if self._is_ours(row)]
@@ -72,14 +69,14 @@ class GoogleHoldings:
     def again(self, thing: Holding) -> Holding | None:
         """``thing`` as it is now; None when it is gone, or the cluster's no more."""
         find: dict[Kind, Callable[[], Any]] = {
-            Kind.SLICE: lambda: self._nodes.get(name=self._full("nodes", thing)),
-            Kind.QUEUED: lambda: self._queue.get(name=self._full("queuedResources", thing)),
+            Kind.SLICE: lambda: self._nodes.get(name=self._zone.slice(thing.name)),
+            Kind.QUEUED: lambda: self._queue.get(name=self._zone.request(thing.name)),
             Kind.VM: lambda: self._compute.instances().get(instance=thing.name, **self._zonal),
             Kind.FIREWALL: lambda: self._compute.firewalls().get(
                 project=self._project, firewall=thing.name
             ),
         }
-        row = self._get(f"look at {thing.name}", find[thing.kind])
+        row = self._zone.get(f"look at {thing.name}", find[thing.kind])
         if row is None:
             return None
         if thing.kind is Kind.QUEUED:
@@ -93,10 +90,10 @@ class GoogleHoldings:
     def node_exists(self, node: str) -> bool:
         """Whether there is a node of Ray's called so in the zone, whatever its labels say."""
         if node.endswith("-tpu"):
-            full = f"{self._place}/nodes/{node}"
-            row = self._get(f"look for {node}", lambda: self._nodes.get(name=full))
+            full = self._zone.slice(node)
+            row = self._zone.get(f"look for {node}", lambda: self._nodes.get(name=full))
         else:
-            row = self._get(
+            row = self._zone.get(
                 f"look for {node}",
                 lambda: self._compute.instances().get(instance=node, **self._zonal),
             )
@@ -109,16 +106,16 @@ class GoogleHoldings:
             ToolFailed: Google accepted it, and could not do it or has not in time.
         """
         delete: dict[Kind, Callable[[], Any]] = {
-            Kind.SLICE: lambda: self._nodes.delete(name=self._full("nodes", thing)),
+            Kind.SLICE: lambda: self._nodes.delete(name=self._zone.slice(thing.name)),
             # Not with force: then Google refuses what still has a slice.
-            Kind.QUEUED: lambda: self._queue.delete(name=self._full("queuedResources", thing)),
+            Kind.QUEUED: lambda: self._queue.delete(name=self._zone.request(thing.name)),
             Kind.VM: lambda: self._compute.instances().delete(instance=thing.name, **self._zonal),
             Kind.FIREWALL: lambda: self._compute.firewalls().delete(
                 project=self._project, firewall=thing.name
             ),
         }
         doing = f"delete {thing.name}"
-        operation = self._get(doing, delete[thing.kind])
+        operation = self._zone.get(doing, delete[thing.kind])
         if operation is None:
             return
         try:
@@ -137,49 +134,39 @@ class GoogleHoldings:
     def bucket_location(self, bucket: str) -> str:
         """Where a bucket is, in lower case: ``us-east5``, or ``us`` for several regions; empty
         when there is no such bucket."""
-        api = self._ask("reach Cloud Storage", lambda: service("storage", "v1"))
-        row = self._get(f"look at the bucket {bucket}", lambda: api.buckets().get(bucket=bucket))
+        api = self._zone.ask("reach Cloud Storage", lambda: service("storage", "v1"))
+        row = self._zone.get(
+            f"look at the bucket {bucket}", lambda: api.buckets().get(bucket=bucket)
+        )
         return str((row or {}).get("location", "")).lower()
 
     @property
     def _identity(self) -> str:
         return self.config.identity
 
-    @property
-    def _project(self) -> str:
-        return str(self.config.provider["project_id"])
+    @cached_property
+    def _zone(self) -> Zone:
+        return zone_of(self.config, self.clock)
 
     @property
-    def _zone(self) -> str:
-        return str(self.config.provider["availability_zone"])
+    def _project(self) -> str:
+        return self._zone.project
 
     @property
     def _zonal(self) -> Mapping[str, str]:
-        return {"project": self._project, "zone": self._zone}
-
-    @property
-    def _place(self) -> str:
-        return f"projects/{self._project}/locations/{self._zone}"
+        return {"project": self._project, "zone": self._zone.zone}
 
     @cached_property
     def _compute(self) -> Any:
-        return self._ask("reach Compute Engine", lambda: service("compute", "v1"))
-
-    @cached_property
-    def _locations(self) -> Any:
-        found = self._ask("reach Cloud TPU", lambda: service("tpu", "v2"))
-        return found.projects().locations()
+        return self._zone.ask("reach Compute Engine", lambda: service("compute", "v1"))
 
     @property
     def _nodes(self) -> Any:
-        return self._locations.nodes()
+        return self._zone.tpus.nodes()
 
     @property
     def _queue(self) -> Any:
-        return self._locations.queuedResources()
-
-    def _full(self, collection: str, thing: Holding) -> str:
-        return f"{self._place}/{collection}/{thing.name}"
+        return self._zone.tpus.queuedResources()
 
     def _is_ours(self, row: Mapping[str, Any]) -> bool:
         return bool(row.get("labels", {}).get(CLUSTER) == self._identity)
@@ -213,7 +200,7 @@ class GoogleHoldings:
             kind=kind,
             name=_last(row["name"]),
             state=state(dict(row)),
-            zone=self._zone,
+            zone=self._zone.zone,
             node_type=str(labels.get("ray-user-node-type", "")),
             head=labels.get(KIND) == "head",
             by_hand=labels.get(KIND) == UNMANAGED,
@@ -225,7 +212,7 @@ class GoogleHoldings:
             kind=Kind.QUEUED,
             name=_last(row["name"]),
             state=str(row.get("state", {}).get("state", "")),
-            zone=self._zone,
+            zone=self._zone.zone,
             created=_seconds(row.get("createTime")),
             nodes=tuple(name for spec in specs for name in _asked_for(row, spec)),
             kept="" if all(self._is_ours(spec.get("node", {})) for spec in specs) else SHARED,
@@ -239,35 +226,6 @@ class GoogleHoldings:
             created=_seconds(row.get("creationTimestamp")),
         )
 
-    def _pages(self, doing: str, method: Any, key: str, **asked: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
-        query = method.list(**asked)
-        while query is not None:
-            answer = self._ask(doing, query.execute)
-            if answer.get("unreachable"):
-                raise Unreachable(
-                    f"{self._identity}: cannot {doing}",
-                    why=f"Google does not reach {', '.join(answer['unreachable'])}",
-                    next_step="run the same again later",
-                )
-            found += answer.get(key, [])
-            query = method.list_next(query, answer)
-        return found
-
-    def _get(self, doing: str, query: Callable[[], Any]) -> dict[str, Any] | None:
-        """The answer, None when there is no such thing."""
-
-        def answer() -> dict[str, Any] | None:
-            try:
-                found: dict[str, Any] = query().execute()
-            except Exception as error:
-                if status_of(error) == NOT_FOUND:
-                    return None
-                raise
-            return found
-
-        return self._ask(doing, answer)
-
     def _ended(self, thing: Holding, doing: str, operation: Mapping[str, Any]) -> bool:
         name = operation["name"]
         find: dict[Kind, Callable[[], Any]] = {
@@ -276,7 +234,7 @@ class GoogleHoldings:
                 project=self._project, operation=name
             ),
         }
-        seen = self._get(doing, find.get(thing.kind, lambda: self._operation(name))) or {}
+        seen = self._zone.get(doing, find.get(thing.kind, lambda: self._operation(name))) or {}
         if error := seen.get("error"):
             raise ToolFailed(
                 f"{thing.name} was not deleted", why=failure(error), next_step="invoke gc"
@@ -284,15 +242,7 @@ class GoogleHoldings:
         return not seen or bool(seen.get("done") or seen.get("status") == "DONE")
 
     def _operation(self, name: str) -> Any:
-        return self._locations.operations().get(name=name)
-
-    def _ask(self, doing: str, question: Callable[[], T]) -> T:
-        try:
-            return patiently(question, self.clock)
-        except Exception as error:
-            raise Unreachable(
-                f"{self._identity}: cannot {doing}", why=said(error), next_step="invoke doctor"
-            ) from error
+        return self._zone.tpus.operations().get(name=name)
 
 
 def _specs(row: Mapping[str, Any]) -> list[dict[str, Any]]:

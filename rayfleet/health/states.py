@@ -169,7 +169,7 @@ def versions_differ(sight: Sight) -> Iterator[Finding]:
             yield Finding(
                 state="version skew",
                 found=f"{name} has Ray {seen.inside.ray}, the head runs {head}",
-                remedy=restart,
+                remedy=_renew(sight, name),
                 subjects=(name,),
             )
 
@@ -190,7 +190,7 @@ def images_differ(sight: Sight) -> Iterator[Finding]:
             yield Finding(
                 state="image drift",
                 found=f"{name} runs {image}, the head {head.inside.image}",
-                remedy=restart,
+                remedy=_renew(sight, name),
                 subjects=(name,),
             )
     if seen.answers and seen.config_hash and seen.config_hash != seen.wanted_hash:
@@ -299,6 +299,15 @@ def _unjoined(sight: Sight) -> Iterator[tuple[Holding, int]]:
 
 def _unjoined_of(sight: Sight, kind: str) -> bool:
     return any(thing.node_type == kind for thing, _ in _unjoined(sight))
+
+
+def _renew(sight: Sight, node: str) -> str:
+    """How a node gets the image of its head: one that was added by hand, alone."""
+    worker = node.partition("/")[2].partition("#")[0]
+    for thing in sight.holdings.workers if sight.holdings else ():
+        if thing.by_hand and worker and thing.name == f"ray-{sight.config.identity}-{worker}":
+            return _anew(sight, thing)
+    return f"invoke restart --cluster {sight.cluster.name}"
 
 
 def _anew(sight: Sight, thing: Holding) -> str:

@@ -7,15 +7,16 @@ nodes that its autoscaler leaves alone.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, TypeVar
+from typing import Any
 
 from rayfleet.cluster.config import LaunchConfig
-from rayfleet.cluster.google import CLUSTER, KIND, NOT_FOUND, UNMANAGED
-from rayfleet.errors import ToolFailed, Unreachable, UsageError
-from rayfleet.google_api import patiently, said, service, status_of
+from rayfleet.cluster.google import CLUSTER, KIND, UNMANAGED
+from rayfleet.errors import ToolFailed, UsageError
+from rayfleet.google_api import failure, said, status_of
+from rayfleet.google_zone import Zone
 from rayfleet.waiting import Clock, SystemClock, wait_until
 from rayfleet.worker.model import (
     IMAGE,
@@ -30,12 +31,9 @@ from rayfleet.worker.model import (
     terms_of,
 )
 
-T = TypeVar("T")
-
 CHANGE_TIMEOUT = 600.0  # seconds until Google has done what it accepted
 INTERVAL = 5.0
 EXISTS = 409
-FORBIDDEN, NOT_ENABLED = 403, "API has not been used in project"
 TAKEN = "Google took it back, or could not keep it"
 NO_RECORD = frozenset({403, 404})  # not for us to read, or nothing written
 
@@ -50,17 +48,12 @@ class Queue:
 
     def all(self, *, ask_machines: bool = False) -> tuple[Added, ...]:
         """Every worker and every request for one; what their machines tell if asked."""
-        nodes = {
-            row["name"]: row
-            for row in self._pages("list the slices", self._nodes, "nodes")
-            if self._is_ours(row)
-        }
-        requests = self._pages("list the queued resources", self._requests, "queuedResources")
+        nodes = {row["name"]: row for row in self._zone.slices() if self._is_ours(row)}
         found = []
-        for request in requests:
+        for request in self._zone.requests():
             spec = _spec(request)
             if self._is_ours(spec.get("node", {})):
-                node = nodes.pop(f"{self._place}/nodes/{spec.get('nodeId')}", {})
+                node = nodes.pop(self._zone.slice(spec.get("nodeId", "")), {})
                 found.append(self._added(request, node, ask_machines))
         rest = [self._added({}, node, ask_machines) for node in nodes.values()]
         return tuple(sorted((*found, *rest), key=lambda one: one.name))
@@ -71,8 +64,9 @@ class Queue:
         Raises:
             UsageError: somebody else's is called so.
         """
-        request = self._get(lambda: self._requests.get(name=self._request(name))) or {}
-        node = self._get(lambda: self._nodes.get(name=self._node(name))) or {}
+        zone, doing = self._zone, f"look at {name}"
+        request = zone.get(doing, lambda: self._requests.get(name=zone.request(name))) or {}
+        node = zone.get(doing, lambda: self._nodes.get(name=zone.slice(name))) or {}
         if not request and not node:
             return None
         for row in (_spec(request).get("node", {}), node):
@@ -102,10 +96,10 @@ class Queue:
             "networkConfig": network,
             **terms,
         }
-        spec = {"parent": self._place, "nodeId": name, "node": node}
+        spec = {"parent": self._zone.path, "nodeId": name, "node": node}
         body = {"tpu": {"nodeSpec": [spec]}, **request}
 
-        query = self._requests.create(parent=self._place, queuedResourceId=name, body=body)
+        query = self._requests.create(parent=self._zone.path, queuedResourceId=name, body=body)
 
         def create() -> dict[str, Any] | None:
             try:
@@ -117,7 +111,7 @@ class Queue:
                 raise
             return answer
 
-        operation = self._ask(f"ask for {name}", create)
+        operation = self._zone.ask(f"ask for {name}", create)
         if not operation:
             return
         try:
@@ -134,9 +128,9 @@ class Queue:
         """
         labels = labels_of(self.config.identity, worker.name, owner=worker.owner, image=image)
         body = {"labels": labels, "metadata": metadata_of(script, image)}
-        name = self._node(worker.name)
+        name = self._zone.slice(worker.name)
         query = self._nodes.patch(name=name, body=body, updateMask="labels,metadata")
-        operation = self._ask(f"update {worker.name}", query.execute)
+        operation = self._zone.ask(f"update {worker.name}", query.execute)
         self._await(f"update {worker.name}", operation)
 
     def delete(self, worker: Added) -> None:
@@ -148,36 +142,25 @@ class Queue:
         doing = f"delete {worker.name}"
         if worker.queued:
             # With force its slice goes, too.
-            name = self._request(worker.name)
-            operation = self._get(lambda: self._requests.delete(name=name, force=True))
+            name = self._zone.request(worker.name)
+            query = partial(self._requests.delete, name=name, force=True)
         else:
-            operation = self._get(lambda: self._nodes.delete(name=self._node(worker.name)))
+            query = partial(self._nodes.delete, name=self._zone.slice(worker.name))
+        operation = self._zone.get(doing, query)
         if operation:
             self._await(doing, operation)
 
-    @property
-    def _place(self) -> str:
-        provider = self.config.provider
-        return f"projects/{provider['project_id']}/locations/{provider['availability_zone']}"
-
     @cached_property
-    def _locations(self) -> Any:
-        found = self._ask("reach Cloud TPU", lambda: service("tpu", "v2"))
-        return found.projects().locations()
+    def _zone(self) -> Zone:
+        return zone_of(self.config, self.clock)
 
     @property
     def _nodes(self) -> Any:
-        return self._locations.nodes()
+        return self._zone.tpus.nodes()
 
     @property
     def _requests(self) -> Any:
-        return self._locations.queuedResources()
-
-    def _request(self, name: str) -> str:
-        return f"{self._place}/queuedResources/{name}"
-
-    def _node(self, name: str) -> str:
-        return f"{self._place}/nodes/{name}"
+        return self._zone.tpus.queuedResources()
 
     def _is_ours(self, row: Mapping[str, Any]) -> bool:
         labels = row.get("labels", {})
@@ -210,7 +193,7 @@ class Queue:
 
         def ask() -> dict[str, Any]:
             body = {"queryPath": STATE}
-            query = self._nodes.getGuestAttributes(name=self._node(name), body=body)
+            query = self._nodes.getGuestAttributes(name=self._zone.slice(name), body=body)
             try:
                 answer: dict[str, Any] = query.execute()
             except Exception as error:
@@ -219,47 +202,21 @@ class Queue:
                 raise
             return answer
 
-        records = self._ask(f"ask the machines of {name}", ask).get("guestAttributes", ())
+        records = self._zone.ask(f"ask the machines of {name}", ask).get("guestAttributes", ())
         items = [item for one in records for item in one.get("queryValue", {}).get("items", ())]
         return tuple(str(item["value"]) for item in items if str(item.get("value", "")).strip())
-
-    def _pages(self, doing: str, method: Any, key: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
-        query = method.list(parent=self._place)
-        while query is not None:
-            answer = self._ask(doing, partial(_page, query))
-            if answer.get("unreachable"):
-                raise Unreachable(
-                    f"{self.config.identity}: cannot {doing}",
-                    why=f"Google does not reach {', '.join(answer['unreachable'])}",
-                    next_step="run the same again later",
-                )
-            found += answer.get(key, [])
-            query = method.list_next(query, answer)
-        return found
-
-    def _get(self, query: Callable[[], Any]) -> dict[str, Any] | None:
-        def answer() -> dict[str, Any] | None:
-            try:
-                found: dict[str, Any] = query().execute()
-            except Exception as error:
-                if status_of(error) == NOT_FOUND:
-                    return None
-                raise
-            return found
-
-        return self._ask("reach its workers", answer)
 
     def _await(self, doing: str, operation: Mapping[str, Any]) -> None:
         """Wait until Google has done it."""
         name = operation["name"]
 
         def over() -> bool:
-            seen = self._get(lambda: self._locations.operations().get(name=name)) or {"done": True}
+            operations = self._zone.tpus.operations()
+            seen = self._zone.get(doing, lambda: operations.get(name=name)) or {"done": True}
             if error := seen.get("error"):
                 raise ToolFailed(
                     f"{self.config.identity}: Google could not {doing}",
-                    why=f"{error.get('code')}: {error.get('message')}",
+                    why=failure(error),
                     next_step="invoke workers.list",
                 )
             return bool(seen.get("done"))
@@ -273,29 +230,21 @@ class Queue:
             clock=self.clock,
         )
 
-    def _ask(self, doing: str, question: Callable[[], T]) -> T:
-        try:
-            return patiently(question, self.clock)
-        except Exception as error:
-            raise Unreachable(
-                f"{self.config.identity}: cannot {doing}", why=said(error), next_step=_next(error)
-            ) from error
-
 
 def in_google(config: LaunchConfig) -> bool:
     """Whether a cluster's machines come from Google Cloud."""
     return {"project_id", "availability_zone"} <= config.provider.keys()
 
 
-def _page(query: Any) -> dict[str, Any]:
-    """One page; an empty one in a project that does not use TPUs at all."""
-    try:
-        answer: dict[str, Any] = query.execute()
-    except Exception as error:
-        if status_of(error) == FORBIDDEN and NOT_ENABLED in said(error):
-            return {}
-        raise
-    return answer
+def zone_of(config: LaunchConfig, clock: Clock) -> Zone:
+    """The zone of a cluster in Google Cloud."""
+    provider = config.provider
+    return Zone(
+        owner=config.identity,
+        project=str(provider["project_id"]),
+        zone=str(provider["availability_zone"]),
+        clock=clock,
+    )
 
 
 def _spec(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -311,7 +260,3 @@ def _cause(state: Mapping[str, Any]) -> str:
     if re.match("SUSPEND", str(state.get("state", ""))):
         return "its slice was deleted" if state.get("stateInitiator") == "USER" else TAKEN
     return ""
-
-
-def _next(error: Exception) -> str:
-    return "run the same again later" if status_of(error) >= 500 else "invoke doctor"

@@ -31,6 +31,7 @@ def startup_script(content: Mapping[str, Any]) -> str:
         "ZONE": provider["availability_zone"],
         "IMAGE": image_of(content),
         "CONTAINER": CONTAINER,
+        "OPERATOR": content.get("auth", {}).get("ssh_user", ""),
         # Ray finds the chips itself, also those of slices that the config does not have.
         "RESOURCES": json.dumps({"CPU": TPU_HOST_CPUS}),
     }

@@ -60,6 +60,10 @@ prepare() {
     for command in "${INITIALIZATION[@]}"; do
         bash -c "$command" || return 1
     done
+    # The commands mean who runs them, who is root here; operators enter the container, too.
+    if id "$OPERATOR" > /dev/null 2>&1; then
+        usermod -aG docker "$OPERATOR" || true
+    fi
 }
 
 # What the container runs; every command has a shell of its own, as with Ray's launcher.

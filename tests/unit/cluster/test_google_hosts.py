@@ -10,8 +10,7 @@ import pytest
 from rayfleet.cluster.google_hosts import address, host_keys, machines
 from rayfleet.cluster.known_hosts import lookup, record_host_key
 
-WORKER = {"ray-node-type": "worker"}
-OURS = WORKER | {"ray-cluster-name": "marin"}
+OURS = {"ray-node-type": "worker", "ray-cluster-name": "marin"}
 SLICE = "projects/p/locations/z/nodes/ray-marin-worker-ab-tpu"
 KEY = "AAAAC3NzaC1lZDI1NTE5AAAAIPUHODfVrlx7GzfyGe3FbGof/j0pqgVCYfo8DvOxlF7q"
 ENDS = [
@@ -85,8 +84,20 @@ def test_a_slice_has_as_many_machines_as_endpoints() -> None:
         {"name": "old", "state": "PREEMPTED", "labels": OURS, "networkEndpoints": ENDS},
         {"name": "head", "state": "READY", "labels": OURS | {"ray-node-type": "head"}},
     ]
-    found = machines(provider(Api(list={"nodes": nodes})), WORKER)
+    found = machines(provider(Api(list={"nodes": nodes})))
     assert found == (f"{SLICE}#0", f"{SLICE}#1", "one", "new")
+
+
+def test_machines_that_were_added_by_hand_are_workers_too() -> None:
+    by_hand = OURS | {"ray-node-type": "unmanaged"}
+    theirs = by_hand | {"ray-cluster-name": "marin-staging"}
+    nodes = [
+        {"name": SLICE, "state": "READY", "labels": by_hand, "networkEndpoints": ENDS},
+        {"name": "theirs", "state": "READY", "labels": theirs},
+        {"name": "gone", "state": "DELETING", "labels": by_hand},
+    ]
+    found = machines(provider(Api(list={"nodes": nodes})))
+    assert found == (f"{SLICE}#0", f"{SLICE}#1")
 
 
 @pytest.mark.parametrize(

@@ -2,47 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
-from rayfleet.errors import Unreachable
 from rayfleet.health.cloud import SHARED, GoogleHoldings
 from tests.unit.health.sights import CONFIG, IDENTITY
-
-
-@dataclass
-class Canned:
-    """A collection of an API whose list has these pages."""
-
-    pages: list[Mapping[str, Any]]
-    asked: list[dict[str, Any]] = field(default_factory=list)
-
-    def list(self, **asked: Any) -> Canned:
-        self.asked.append(asked)
-        return self
-
-    def list_next(self, query: Canned, answer: Mapping[str, Any]) -> Canned | None:
-        return self if self.pages else None
-
-    def execute(self) -> Mapping[str, Any]:
-        return self.pages.pop(0)
-
-
-def test_every_page_is_read() -> None:
-    place = GoogleHoldings(CONFIG)
-    collection = Canned([{"nodes": [{"name": "a"}]}, {}, {"nodes": [{"name": "b"}]}])
-    found = place._pages("list", collection, "nodes", parent="p")
-    assert [row["name"] for row in found] == ["a", "b"]
-    assert collection.asked == [{"parent": "p"}]
-
-
-def test_a_zone_that_google_does_not_reach_is_not_empty() -> None:
-    collection = Canned([{"nodes": []}, {"unreachable": ["us-east5-b"]}])
-    with pytest.raises(Unreachable, match="Google does not reach us-east5-b"):
-        GoogleHoldings(CONFIG)._pages("list", collection, "nodes", parent="p")
 
 
 def spec(owner: str, **more: Any) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from rayfleet.health.sight import Finding, Sight
 from rayfleet.health.states import KNOWN, findings
 from rayfleet.rollout.gates.scaling import Scaling
 from tests.unit.health.sights import (
+    IDENTITY,
     NOW,
     ONE,
     PAIR,
@@ -146,6 +147,16 @@ def test_versions_that_differ_are_told_of_this_machine_and_of_workers() -> None:
         "the head runs Ray 2.60.0, this machine has 2.61.0",
         "us-east5/w has Ray 2.53.0, the head runs 2.60.0",
     ]
+
+
+def test_a_worker_that_was_added_by_hand_and_differs_is_set_up_anew_alone() -> None:
+    hand = slice_(9, "10.0.9.1", by_hand=True)
+    short = hand.name.partition(f"{IDENTITY}-")[2]
+    nodes = {"us-east5": node(), f"us-east5/{short}#1": node(ray="2.53.0")}
+    (found,) = findings(sight(head(), *SLICES, hand, members=joined(*SLICES, hand), nodes=nodes))
+    assert found.state == "version skew"
+    name = short.removesuffix("-tpu")
+    assert found.remedy == f"invoke workers.init --cluster us-east5 --name {name} --again"
 
 
 def test_other_images_are_told_of_the_head_and_of_workers() -> None:

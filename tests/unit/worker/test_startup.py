@@ -28,6 +28,8 @@ STAND_INS = {
     "gcloud": 'cat "$WORLD/head" 2> /dev/null',
     "systemctl": "exit 0",
     "systemd-run": "exit 0",
+    "id": "exit 0",
+    "usermod": "exit 0",
     "timeout": 'shift; exec "$@"',
     "curl": """case "$*" in
 *attributes/startup-script) cat "$WORLD/wanted" 2> /dev/null || exit 22 ;;
@@ -202,6 +204,8 @@ def test_it_joins_a_new_head_with_secrets_that_are_fetched_anew(machine: Machine
     wait_until(lambda: len(machine.starts()) == 2, what="a second start", timeout=SECONDS)
     assert "--env RAY_HEAD_IP=10.0.0.9 " in machine.starts()[1]
     assert len(machine.lines("prepared")) == 2
+    # Who logs in to look at the container is not who runs the script.
+    assert set(machine.calls("usermod")) == {"usermod -aG docker ray"}
 
 
 def test_it_joins_again_when_the_container_ended_with_its_head(machine: Machine) -> None:

@@ -1,0 +1,95 @@
+"""Questions to Google's APIs: all pages, all of a zone, and errors that say whose they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rayfleet.errors import Unreachable
+from rayfleet.google_zone import Zone
+from tests.unit.job.canned import FakeClock
+
+DISABLED = "Cloud TPU API has not been used in project 1 before or it is disabled."
+
+
+class Refusal(Exception):
+    """What googleapiclient raises, as far as it is looked at."""
+
+    def __init__(self, status: int, message: str = "No.") -> None:
+        super().__init__(status)
+        self.resp = SimpleNamespace(status=status)
+        self.reason = message
+
+
+@dataclass
+class Canned:
+    """A collection of an API whose list has these pages; an error is raised."""
+
+    pages: list[Mapping[str, Any] | Exception]
+    asked: list[dict[str, Any]] = field(default_factory=list)
+
+    def list(self, **asked: Any) -> Canned:
+        self.asked.append(asked)
+        return self
+
+    def list_next(self, query: Canned, answer: Mapping[str, Any]) -> Canned | None:
+        return self if self.pages else None
+
+    def execute(self) -> Mapping[str, Any]:
+        page = self.pages.pop(0)
+        if isinstance(page, Exception):
+            raise page
+        return page
+
+
+@pytest.fixture
+def zone() -> Zone:
+    return Zone(owner="marin", project="p", zone="z", clock=FakeClock())
+
+
+def with_tpus(zone: Zone, *pages: Mapping[str, Any] | Exception) -> Canned:
+    """``zone``, whose slices and requests are these."""
+    collection = Canned(list(pages))
+    api = SimpleNamespace(nodes=lambda: collection, queuedResources=lambda: collection)
+    zone.__dict__["tpus"] = api
+    return collection
+
+
+def test_every_page_is_read(zone: Zone) -> None:
+    collection = with_tpus(zone, {"nodes": [{"name": "a"}]}, {}, {"nodes": [{"name": "b"}]})
+    assert [row["name"] for row in zone.slices()] == ["a", "b"]
+    assert collection.asked == [{"parent": "projects/p/locations/z"}]
+
+
+def test_a_zone_that_google_does_not_reach_is_not_empty(zone: Zone) -> None:
+    with_tpus(zone, {"queuedResources": []}, {"unreachable": ["us-east5-b"]})
+    with pytest.raises(Unreachable, match="Google does not reach us-east5-b"):
+        zone.requests()
+
+
+def test_a_project_without_the_api_has_no_tpus_and_one_that_refuses_is_not_empty(
+    zone: Zone,
+) -> None:
+    with_tpus(zone, Refusal(403, DISABLED))
+    assert zone.slices() == []
+    for refusal in (Refusal(403, "Permission denied."), Refusal(400, DISABLED)):
+        with_tpus(zone, refusal)
+        with pytest.raises(Unreachable, match="marin: cannot list the TPU slices: 40"):
+            zone.slices()
+
+
+def test_what_may_pass_is_asked_again_and_what_is_not_there_is_none(zone: Zone) -> None:
+    with_tpus(zone, Refusal(503), Refusal(429), {"nodes": [{"name": "a"}]})
+    assert len(zone.slices()) == 1
+    assert zone.get("look", lambda: Canned([Refusal(404)])) is None
+    with pytest.raises(Unreachable, match="marin: cannot look: 500") as error:
+        zone.get("look", lambda: Canned([Refusal(500)] * 9))
+    assert error.value.next_step == "run the same again later"
+    assert (zone.slice("a"), zone.request("a")) == (
+        "projects/p/locations/z/nodes/a",
+        "projects/p/locations/z/queuedResources/a",
+    )
