@@ -14,15 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from rayfleet.cluster import machines
 from rayfleet.cluster.config import LaunchConfig, read_launch_config
 from rayfleet.cluster.head import Head
+from rayfleet.cluster.heads import Heads
 from rayfleet.cluster.launcher import Launcher
 from rayfleet.cluster.lifecycle import GateTimes, Lifecycle
 from rayfleet.cluster.machines import Machines
 from rayfleet.console import Console
+from rayfleet.emulator.state import GONE
 from rayfleet.fleet.model import AuthMode, Cluster, GatePolicy
 from rayfleet.health.garbage import collect
 from rayfleet.health.look import Looker
@@ -32,11 +33,13 @@ from rayfleet.rollout.change import Action
 from rayfleet.rollout.model import Plan
 from rayfleet.rollout.plan.options import Options
 from rayfleet.rollout.restart import Restart, run_restart
+from rayfleet.rollout.steer import Steering
 from rayfleet.worker.care import Care
 from rayfleet.worker.queue import Queue
 from tests.support.google import Google
 from tests.support.google_cluster import GoogleCluster
 from tests.support.leftovers import Littered
+from tests.support.quick_yaml import read_yaml, write_yaml
 from tests.support.scripted_http import Answer, Asked, ScriptedServer
 from tests.support.sshd import PROGRAM, LocalSshd
 from tests.support.watched import REPORT
@@ -91,9 +94,9 @@ class Living:
     def change(self, name: str, edit: Callable[[dict[str, Any]], None]) -> None:
         """Let ``edit`` change what is generated for a cluster."""
         path = self.fleet.config_path(self.cluster(name))
-        content = yaml.load(path.read_bytes(), Loader=yaml.CSafeLoader)
+        content = read_yaml(path.read_text())
         edit(content)
-        path.write_text(yaml.dump(content, Dumper=yaml.CSafeDumper))
+        path.write_text(write_yaml(content))
 
     def start(self, *names: str) -> None:
         """``invoke start``."""
@@ -113,6 +116,12 @@ class Living:
             yes=True,
         )
         return run_restart(self.littered.project, self.fleet, self._console(), wish)
+
+    def retry(self, name: str) -> None:
+        """``invoke rollouts.retry`` of the last rollout."""
+        project = self.littered.project
+        steering = Steering(project=project, console=self._console(), fleet=lambda: self.fleet)
+        steering.retry("", [name])
 
     def status(self, name: str) -> str:
         """``invoke status``."""
@@ -147,10 +156,18 @@ class Living:
             connect=lambda config: Queue(config, self.google.clock),
         )
 
+    def heads(self) -> Heads:
+        """The way into their machines."""
+        return Heads(self.littered.project, self.fleet)
+
+    def write_host_key(self, machine: str) -> None:
+        """Let a machine write its host key, as at its boot."""
+        kind, key, *_ = (self.sshd.folder / "host_key.pub").read_text().split()
+        assert self.google.write(machine, f"hostkeys/{kind}", key)
+
     def provider(self, name: str) -> GoogleCluster:
         """The cluster as Ray's own provider sees it."""
-        raw = self.fleet.config_path(self.cluster(name)).read_bytes()
-        content = yaml.load(raw, Loader=yaml.CSafeLoader)
+        content = read_yaml(self.fleet.config_path(self.cluster(name)).read_text())
         return GoogleCluster(google=self.google, content=content)
 
     def autoscale(self, name: str) -> tuple[str, ...]:
@@ -167,12 +184,25 @@ class Living:
                 made += ray.add(kind, missing)
         return made
 
+    def finish(self) -> None:
+        """Let Google do at last what it accepted and what hung."""
+        cloud = self.google.cloud
+        with cloud.lock:
+            for table in TABLES:
+                for row in cloud.state.table(table).values():
+                    view = row["view"]
+                    if view.get("status") == "STOPPING" or view.get("state") == "DELETING":
+                        row["steps"] = [[cloud.now(), GONE]]
+                    elif table == "queuedResources" and view["state"]["state"] == "DELETING":
+                        row["ends"] = cloud.now()
+        self.google.advance(0)
+
     def inventory(self) -> dict[str, dict[str, str]]:
         """Everything that costs money."""
         return {table: self.google.states(table) for table in TABLES}
 
     def _life(self, console: Console) -> Lifecycle:
-        times = GateTimes(head=20.0, workers=20.0, interval=0.05)
+        times = GateTimes(head=120.0, workers=120.0, interval=0.05)
         return Lifecycle(self.littered.project, self.fleet, console, times=times)
 
     def _console(self) -> Console:
@@ -227,11 +257,11 @@ class Living:
 
     def _without_container(self, config: LaunchConfig) -> Path:
         """The config for Ray's launcher, which finds no Docker on this machine."""
-        content = yaml.load(config.path.read_bytes(), Loader=yaml.CSafeLoader)
+        content = read_yaml(config.path.read_text())
         del content["docker"]
         path = self.folder / "launched" / config.path.name
         path.parent.mkdir(exist_ok=True)
-        path.write_text(yaml.dump(content, Dumper=yaml.CSafeDumper))
+        path.write_text(write_yaml(content))
         return path
 
     def _patch(self) -> None:
@@ -243,8 +273,7 @@ class Living:
             really_up(launcher, replace(config, path=living._without_container(config)), hear)
             name = config.path.stem
             (head,) = living.provider(name).provider.non_terminated_nodes({"ray-node-type": "head"})
-            kind, key, *_ = (living.sshd.folder / "host_key.pub").read_text().split()
-            assert living.google.write(head, f"hostkeys/{kind}", key)
+            living.write_host_key(head)
             living.autoscale(name)
 
         def http(head: Head, port: int, **more: Any) -> Any:

@@ -91,21 +91,6 @@ def test_a_zone_without_machines_is_what_the_error_says(google: Google, machines
     assert machines.nodes.remaining() == ()
 
 
-def test_a_quota_is_what_the_error_says(google: Google, machines: Machines) -> None:
-    google.cloud.quotas["CPUS", "us-central2"] = 4
-    with pytest.raises(ToolFailed, match=r"Quota 'CPUS' exceeded\.  Limit: 4\.0"):
-        machines.launch()
-    assert machines.nodes.remaining() == ()
-
-
-def test_an_api_that_is_down_is_what_the_error_says(google: Google, machines: Machines) -> None:
-    google.inject("compute.*", times=-1, status=503, message="Try later.")
-    with pytest.raises(ToolFailed, match=r"503.*Try later\."):
-        machines.launch()
-    google.heal()
-    assert machines.nodes.remaining() == ()
-
-
 def test_an_api_that_is_down_for_a_moment_is_asked_again(
     google: Google, machines: Machines, said: list[str]
 ) -> None:
