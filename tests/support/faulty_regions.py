@@ -117,10 +117,11 @@ class FaultyRegions:
         """
         for proxy in self.proxies.values():
             proxy.settle()
-        held = {region: self.walk(region).tags() for region in self.registries}
+        walks = {region: self.walk(region) for region in self.registries}
+        held = {region: walk.tags() for region, walk in walks.items()}
         for latest in {tags["latest"].digest for tags in held.values() if "latest" in tags}:
-            for region in self.registries:
-                self.walk(region).image(latest)
+            for walk in walks.values():
+                walk.image(latest)  # of what it has just seen it asks for the manifest only
         return held
 
     def walk(self, region: str) -> Walk:

@@ -92,8 +92,9 @@ class Walk:
 
     def _blob(self, descriptor: dict[str, Any]) -> bytes:
         digest = descriptor["digest"]
-        assert self.has(digest), f"{self.base} lacks {digest}"
-        data = self._get(f"blobs/{digest}").data
+        response = self._get(f"blobs/{digest}")
+        assert response.status == 200, f"{self.base} lacks {digest}"
+        data = response.data
         assert (sha256(data), len(data)) == (digest, descriptor["size"])
         return data
 
