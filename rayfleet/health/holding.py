@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from rayfleet.cluster.google import ALIVE
+from rayfleet.cluster.google import ALIVE, ENDING
 
 MADE_RECENTLY = 3600.0  # seconds; a firewall rule may be there before its node is
 
@@ -61,6 +61,11 @@ class Holding:
     def alive(self) -> bool:
         """Whether Ray counts it as alive: it runs, or is being made."""
         return self.kind in (Kind.VM, Kind.SLICE) and self.state in ALIVE
+
+    @property
+    def ending(self) -> bool:
+        """Whether it is on its way out, and may still run something."""
+        return self.kind in (Kind.VM, Kind.SLICE) and self.state in ENDING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from rayfleet.health.holding import Holding, Kind, Leftover, leftovers, removable
+from rayfleet.health.location import holds
 from rayfleet.health.sight import Finding, Sight
 from rayfleet.worker.model import short_name
 
@@ -41,8 +42,7 @@ def head_silent(sight: Sight) -> Iterator[Finding]:
 
 def no_head_but_workers(sight: Sight) -> Iterator[Finding]:
     """Workers run, and the head is gone: nobody uses them, nobody ends them."""
-    seen = sight.observed
-    if sight.holdings is None or sight.holdings.heads or seen.head or seen.problem:
+    if sight.holdings is None or not _headless(sight):
         return
     # What was added by hand waits for the next head.
     if workers := [worker for worker in sight.holdings.workers if not worker.by_hand]:
@@ -51,6 +51,20 @@ def no_head_but_workers(sight: Sight) -> Iterator[Finding]:
             found=f"{_count(workers, 'worker')} run, and there is no head",
             remedy=f"invoke restart --cluster {sight.cluster.name} --unhealthy repair",
             subjects=_names(workers),
+        )
+
+
+def still_ending(sight: Sight) -> Iterator[Finding]:
+    """There is no head, and some of the cluster is still on its way out: it counts against the
+    quota, and what runs there may still write."""
+    if sight.holdings is None or not _headless(sight):
+        return
+    if ending := [thing for thing in sight.holdings.things if thing.ending]:
+        yield Finding(
+            state="not gone yet",
+            found=f"{_some(_names(ending))}: asked to end, not gone yet",
+            remedy=f"invoke stop --cluster {sight.cluster.name}",
+            subjects=_names(ending),
         )
 
 
@@ -209,9 +223,7 @@ def bucket_elsewhere(sight: Sight) -> Iterator[Finding]:
     remedy = f"change bucket: of {cluster.name} in the fleet file; then: invoke update-configs"
     if not place:
         yield Finding(state="no bucket", found=f"there is no gs://{cluster.bucket}", remedy=remedy)
-    elif cluster.region not in (place, *_PAIRS.get(place, ())) and not cluster.region.startswith(
-        _CONTINENTS.get(place, "-")
-    ):
+    elif not holds(place, cluster.region):
         yield Finding(
             state="bucket of another region",
             found=f"gs://{cluster.bucket} is in {place}, the cluster in {cluster.region}",
@@ -239,6 +251,7 @@ def disk_nearly_full(sight: Sight) -> Iterator[Finding]:
 KNOWN: Mapping[str, State] = {
     "head": head_silent,
     "idle workers": no_head_but_workers,
+    "endings": still_ending,
     "one head": several_heads,
     "autoscaler": autoscaler_gone,
     "workers": workers_lost,
@@ -255,18 +268,16 @@ KNOWN: Mapping[str, State] = {
 PASSING = frozenset({LOST})
 """What may be gone a moment later: the autoscaler looks at its workers every few seconds."""
 
-# https://cloud.google.com/storage/docs/locations#location-mr
-_CONTINENTS = {"us": "us-", "eu": "europe-", "asia": "asia-"}
-_PAIRS = {
-    "nam4": ("us-central1", "us-east1"),
-    "eur4": ("europe-north1", "europe-west4"),
-    "asia1": ("asia-northeast1", "asia-northeast2"),
-}
-
 
 def findings(sight: Sight) -> tuple[Finding, ...]:
     """Every known state that the cluster is in."""
     return tuple(finding for state in KNOWN.values() for finding in state(sight))
+
+
+def _headless(sight: Sight) -> bool:
+    """Whether it is certain that there is no head."""
+    heads = sight.holdings.heads if sight.holdings else ()
+    return not (heads or sight.observed.head or sight.observed.problem)
 
 
 def _left(sight: Sight) -> Sequence[Leftover]:

@@ -118,6 +118,16 @@ def test_workers_without_a_head_are_told() -> None:
     assert set(states(unknown)) == {"head unknown"}
 
 
+def test_what_is_still_ending_without_a_head_is_told() -> None:
+    gone = {"head": "", "ray_version": "", "image_digest": "", "config_hash": ""}
+    ending = replace(SLICES[0], state="DELETING")
+    (found,) = findings(sight(ending, members=(), seen=gone, nodes={}, scaling=None))
+    assert (found.state, found.subjects) == ("not gone yet", (ending.name,))
+    assert found.remedy == "invoke stop --cluster us-east5"
+    # Beside a head it is the autoscaler's daily work.
+    assert findings(sight(head(), *SLICES, replace(ending, name="other"))) == ()
+
+
 def test_workers_that_were_added_by_hand_wait_for_a_head_and_are_not_deleted() -> None:
     hand = slice_(9, "10.0.9.1", by_hand=True)
     gone = {"head": "", "ray_version": "", "image_digest": "", "config_hash": ""}
