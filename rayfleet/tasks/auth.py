@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from invoke.context import Context
-from invoke.tasks import task
 
 from rayfleet.tasks.edge import ROLLOUT_HELP, chosen, one_cluster, open_session
+from rayfleet.tasks.words import task
 
 CLUSTER = "a cluster's name or a glob; repeat it for more (default: all)"
 
 
-@task(auto_shortflags=False, iterable=["cluster"], help={"cluster": CLUSTER})
+@task(iterable=["cluster"], help={"cluster": CLUSTER})
 def init(context: Context, cluster: list[str]) -> None:
     """Make the secrets of clusters that have none.
 
@@ -23,7 +23,7 @@ def init(context: Context, cluster: list[str]) -> None:
     begin(session.project, fleet, chosen(fleet, cluster, every=not cluster), session.console)
 
 
-@task(auto_shortflags=False, iterable=["cluster"], help={"cluster": CLUSTER})
+@task(iterable=["cluster"], help={"cluster": CLUSTER})
 def fetch(context: Context, cluster: list[str]) -> None:
     """Keep the tokens of clusters on this machine.
 
@@ -39,7 +39,7 @@ def fetch(context: Context, cluster: list[str]) -> None:
         session.console.data(path)
 
 
-@task(auto_shortflags=False, help={"cluster": "the cluster's name"})
+@task(help={"cluster": "the cluster's name"})
 def env(context: Context, cluster: str) -> None:
     """Print what a shell needs for Ray's own commands.
 
@@ -55,7 +55,6 @@ def env(context: Context, cluster: str) -> None:
 
 
 @task(
-    auto_shortflags=False,
     iterable=["cluster"],
     help={
         "cluster": "a cluster's name or a glob; those that share its secret come along",
@@ -104,7 +103,6 @@ def rotate(
 
 
 @task(
-    auto_shortflags=False,
     iterable=["cluster"],
     help={"cluster": CLUSTER, "json": "print JSON"},
 )
@@ -125,7 +123,6 @@ def check(context: Context, cluster: list[str], json: bool = False) -> None:
 
 @task(
     name="open",
-    auto_shortflags=False,
     help={
         "cluster": "the cluster's name",
         "open": "show the page in the browser; --no-open prints its address only",
@@ -144,7 +141,7 @@ def open_dashboard(context: Context, cluster: str, open: bool = True) -> None:
     show_dashboards(session.project, fleet, [target], port=0, browse=open, console=session.console)
 
 
-@task(auto_shortflags=False)
+@task
 def keys(context: Context) -> None:
     """Fetch the SSH key pair of the heads from Secret Manager.
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from invoke.context import Context
-from invoke.tasks import task
 
 from rayfleet.tasks.edge import ROLLOUT_HELP, chosen, open_session
+from rayfleet.tasks.words import task
 
 if TYPE_CHECKING:
     from rayfleet.rollout.change import Action
@@ -27,7 +27,7 @@ HELP = {
 }
 
 
-@task(auto_shortflags=False, iterable=["cluster"], help={k: HELP[k] for k in HELP if k != "yes"})
+@task(iterable=["cluster"], help={k: HELP[k] for k in HELP if k != "yes"})
 def start(
     context: Context,
     cluster: list[str],
@@ -44,7 +44,7 @@ def start(
     _run(context, Action.START, cluster, all, dry_run=dry_run, yes=True, parallel=parallel)
 
 
-@task(auto_shortflags=False, iterable=["cluster"], help=HELP)
+@task(iterable=["cluster"], help=HELP)
 def stop(
     context: Context,
     cluster: list[str],
@@ -63,7 +63,6 @@ def stop(
 
 
 @task(
-    auto_shortflags=False,
     iterable=["cluster"],
     help={
         **CHOICE,
@@ -135,7 +134,6 @@ def restart(
 
 
 @task(
-    auto_shortflags=False,
     iterable=["cluster"],
     help={"cluster": "a cluster's name or a glob (default: all)", "json": "print JSON"},
 )

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from invoke.context import Context
-from invoke.tasks import task
 
 from rayfleet.tasks.edge import chosen, open_session
+from rayfleet.tasks.words import task
 
 
 @task(
     name="update-configs",
-    auto_shortflags=False,
     iterable=["cluster"],
     help={
         "check": "Change nothing; exit 4 if a file differs from the fleet (for CI).",
@@ -41,7 +40,6 @@ def update_configs(
 
 
 @task(
-    auto_shortflags=False,
     help={"json": "Print the findings as JSON."},
 )
 def lint(context: Context, json: bool = False) -> None:
@@ -56,7 +54,6 @@ def lint(context: Context, json: bool = False) -> None:
 
 @task(
     name="list",
-    auto_shortflags=False,
     help={"json": "Print the clusters as JSON."},
 )
 def list_clusters(context: Context, json: bool = False) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from invoke.context import Context
-from invoke.tasks import task
 
 from rayfleet.tasks.edge import chosen, open_session
+from rayfleet.tasks.words import task
 
 
 @task(
-    auto_shortflags=False,
     iterable=["cluster"],
     help={
         "cluster": "a cluster's name or a glob (default: all)",

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from invoke.context import Context
 from invoke.exceptions import Exit
-from invoke.tasks import task
 
 from rayfleet.tasks.edge import chosen, one_cluster, open_session
-from rayfleet.tasks.words import after_dashes
+from rayfleet.tasks.words import after_dashes, task
 
 CHOICE = {
     "cluster": "a cluster's name or a glob; repeat it for more",
@@ -28,7 +27,6 @@ FILES = {
 
 
 @task(
-    auto_shortflags=False,
     help={
         "cluster": "the cluster",
         "node": "head, or a worker by its id, name or a glob",
@@ -59,7 +57,6 @@ def ssh(context: Context, cluster: str, node: str = "head", container: bool = Fa
 
 @task(
     name="exec",
-    auto_shortflags=False,
     iterable=["cluster"],
     help={
         **CHOICE,
@@ -113,7 +110,7 @@ def execute(
             raise Exit(code=INTERRUPTED) from None
 
 
-@task(auto_shortflags=False, iterable=["cluster"], help=FILES)
+@task(iterable=["cluster"], help=FILES)
 def upload(
     context: Context,
     source: str,
@@ -137,7 +134,7 @@ def upload(
     _copy(context, (source, dest), True, cluster, all, nodes, parallel, timeout, dry_run, json)
 
 
-@task(auto_shortflags=False, iterable=["cluster"], help=FILES)
+@task(iterable=["cluster"], help=FILES)
 def download(
     context: Context,
     source: str,

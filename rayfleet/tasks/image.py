@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from invoke.context import Context
-from invoke.tasks import task
 
 from rayfleet.tasks.edge import open_session
+from rayfleet.tasks.words import task
 
 if TYPE_CHECKING:
     from rayfleet.image.pipeline import Pipeline
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 @task(
     name="cluster-docker",
-    auto_shortflags=False,
     help={
         "image": "Which image of the fleet file to build.",
         "allow-dirty": "Build uncommitted changes too; the tags then end in -dirty.",
@@ -41,7 +40,6 @@ def cluster_docker(
 
 
 @task(
-    auto_shortflags=False,
     help={
         "image": "Which image of the fleet file to build.",
         "allow-dirty": "Build uncommitted changes too; the tag then ends in -dirty.",
@@ -65,7 +63,6 @@ def build(
 
 
 @task(
-    auto_shortflags=False,
     iterable=["tag"],
     help={
         "image": "Which image of the fleet file to publish.",
@@ -100,7 +97,6 @@ def publish(
 
 @task(
     iterable=["to"],
-    auto_shortflags=False,
     help={
         "source": "TAG, sha256:DIGEST, FAMILY:TAG, FAMILY@sha256:DIGEST, current or previous.",
         "to": "What to call it: TAG, FAMILY:TAG or FAMILY (with the source's tag); repeatable.",
@@ -136,7 +132,6 @@ def promote(
 
 
 @task(
-    auto_shortflags=False,
     help={
         "image": "Which image of the fleet file to roll back.",
         "to": "Tag or digest of any earlier pin (default: the previous one).",
@@ -169,7 +164,6 @@ def rollback(
 
 
 @task(
-    auto_shortflags=False,
     help={
         "image": "Which image of the fleet file.",
         "limit": "How many pins to show.",
@@ -194,7 +188,6 @@ def history(
 
 @task(
     iterable=["region"],
-    auto_shortflags=False,
     help={
         "ref": "TAG, sha256:DIGEST, FAMILY:TAG, FAMILY@sha256:DIGEST, current or previous.",
         "image": "Whose TAG or digest is meant where no FAMILY is named.",

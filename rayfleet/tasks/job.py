@@ -8,9 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from invoke.context import Context
-from invoke.tasks import Task, task
 
 from rayfleet.tasks.edge import chosen, open_session
+from rayfleet.tasks.words import WordTask, task
 
 if TYPE_CHECKING:
     from rayfleet.fleet.model import Cluster, Fleet
@@ -22,7 +22,7 @@ TIMEOUT = "Seconds to stay with the job; it is left running after them."
 ENDS = "exit 0 SUCCEEDED, 2 FAILED, 3 STOPPED, 4 lost or no answer, 124 too late."
 
 
-class FollowTask(Task[Any]):
+class FollowTask(WordTask):
     """A task whose ``--follow`` is ``-f`` too, as with tail(1)."""
 
     def arg_opts(self, name: str, default: Any, taken_names: set[str]) -> dict[str, Any]:
@@ -36,7 +36,6 @@ class FollowTask(Task[Any]):
 @task(
     positional=["entrypoint"],
     iterable=["cluster", "env", "resource", "label", "metadata"],
-    auto_shortflags=False,
     help={
         "entrypoint": "The shell command that the job is, in one argument.",
         "cluster": ONE_CLUSTER,
@@ -105,7 +104,6 @@ def submit(
 @task(
     name="list",
     iterable=["cluster"],
-    auto_shortflags=False,
     help={
         "cluster": "Clusters to ask, by name or glob; repeatable. Default: all of them.",
         "json": "Print JSON instead of a table.",
@@ -126,7 +124,6 @@ def list_jobs(context: Context, cluster: list[str], json: bool = False) -> None:
     klass=FollowTask,
     positional=["job"],
     iterable=["cluster"],
-    auto_shortflags=False,
     help={
         "job": "Submission id, as jobs.list shows it.",
         "cluster": ONE_CLUSTER,
@@ -158,7 +155,6 @@ def logs(
 @task(
     positional=["job"],
     iterable=["cluster"],
-    auto_shortflags=False,
     help={
         "job": "Submission id, as jobs.list shows it.",
         "cluster": ONE_CLUSTER,
@@ -188,7 +184,6 @@ def wait(
 @task(
     positional=["job"],
     iterable=["cluster", "also"],
-    auto_shortflags=False,
     help={
         "job": "Submission id, as jobs.list shows it.",
         "cluster": ONE_CLUSTER,

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from invoke.context import Context
-from invoke.tasks import task
 
 from rayfleet.tasks.edge import open_session
+from rayfleet.tasks.words import task
 
 REGION = "A region of the fleet; repeatable. Default: all of them."
 
 
 @task(
     iterable=["region"],
-    auto_shortflags=False,
     help={
         "region": REGION,
         "rehearse": "Let the registries log what the policies would delete, and delete nothing.",
@@ -53,7 +52,6 @@ def cleanup(
 
 @task(
     iterable=["region"],
-    auto_shortflags=False,
     help={"region": REGION, "json": "Print JSON instead of a table."},
 )
 def preview(context: Context, region: list[str], json: bool = False) -> None:
@@ -75,7 +73,6 @@ def preview(context: Context, region: list[str], json: bool = False) -> None:
 
 @task(
     iterable=["region"],
-    auto_shortflags=False,
     help={"region": REGION, "json": "Print JSON instead of a table."},
 )
 def show(context: Context, region: list[str], json: bool = False) -> None:
@@ -90,7 +87,6 @@ def show(context: Context, region: list[str], json: bool = False) -> None:
 
 @task(
     iterable=["region"],
-    auto_shortflags=False,
     help={
         "region": REGION,
         "check": "Only look; keep no login.",

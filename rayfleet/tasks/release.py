@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from invoke.context import Context
-from invoke.tasks import task
 
 from rayfleet.tasks.edge import ROLLOUT_HELP, open_session
+from rayfleet.tasks.words import task
 
 
 @task(
-    auto_shortflags=False,
     help={
         **ROLLOUT_HELP,
         "image": "which image of the fleet file to release",

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from invoke.context import Context
-from invoke.tasks import task
 
 from rayfleet.tasks.edge import open_session
-from rayfleet.tasks.words import WordTask
+from rayfleet.tasks.words import task
 
 if TYPE_CHECKING:
     from rayfleet.rollout.steer import Steering
@@ -21,7 +20,6 @@ JSON = "Where it goes on here: a line of JSON per event on stdout, a summary las
 
 @task(
     name="list",
-    auto_shortflags=False,
     help={"all": "The older ones too.", "json": "Print JSON instead of a table."},
 )
 def list_rollouts(context: Context, all: bool = False, json: bool = False) -> None:
@@ -33,9 +31,7 @@ def list_rollouts(context: Context, all: bool = False, json: bool = False) -> No
 
 
 @task(
-    klass=WordTask,
     positional=["rollout"],
-    auto_shortflags=False,
     help={
         "rollout": ROLLOUT,
         "html": "Write the report with the timeline of every cluster to this file.",
@@ -54,9 +50,7 @@ def show(context: Context, rollout: str = "", html: str = "", json: bool = False
 
 
 @task(
-    klass=WordTask,
     positional=["rollout"],
-    auto_shortflags=False,
     help={"rollout": ROLLOUT, "json": JSON},
 )
 def resume(context: Context, rollout: str = "", json: bool = False) -> None:
@@ -68,9 +62,7 @@ def resume(context: Context, rollout: str = "", json: bool = False) -> None:
 
 
 @task(
-    klass=WordTask,
     positional=["rollout"],
-    auto_shortflags=False,
     help={"rollout": ROLLOUT},
 )
 def pause(context: Context, rollout: str = "") -> None:
@@ -79,9 +71,7 @@ def pause(context: Context, rollout: str = "") -> None:
 
 
 @task(
-    klass=WordTask,
     positional=["rollout"],
-    auto_shortflags=False,
     help={
         "rollout": ROLLOUT,
         "full": "No bakes from now on; gates and backups stay.",
@@ -97,9 +87,7 @@ def promote(context: Context, rollout: str = "", full: bool = False, json: bool 
 
 
 @task(
-    klass=WordTask,
     positional=["rollout"],
-    auto_shortflags=False,
     help={"rollout": ROLLOUT, "json": JSON},
 )
 def abort(context: Context, rollout: str = "", json: bool = False) -> None:
@@ -112,10 +100,8 @@ def abort(context: Context, rollout: str = "", json: bool = False) -> None:
 
 
 @task(
-    klass=WordTask,
     positional=["rollout"],
     iterable=["cluster"],
-    auto_shortflags=False,
     help={"rollout": ROLLOUT, "cluster": CLUSTER, "json": JSON},
 )
 def retry(context: Context, cluster: list[str], rollout: str = "", json: bool = False) -> None:
@@ -127,10 +113,8 @@ def retry(context: Context, cluster: list[str], rollout: str = "", json: bool = 
 
 
 @task(
-    klass=WordTask,
     positional=["rollout"],
     iterable=["cluster"],
-    auto_shortflags=False,
     help={"rollout": ROLLOUT, "cluster": "The cluster, by name or glob; repeatable.", "json": JSON},
 )
 def skip(context: Context, cluster: list[str], rollout: str = "", json: bool = False) -> None:
@@ -139,10 +123,8 @@ def skip(context: Context, cluster: list[str], rollout: str = "", json: bool = F
 
 
 @task(
-    klass=WordTask,
     positional=["rollout"],
     iterable=["cluster"],
-    auto_shortflags=False,
     help={"rollout": ROLLOUT, "cluster": CLUSTER, "yes": YES, "json": JSON},
 )
 def rollback(
@@ -160,10 +142,8 @@ def rollback(
 
 
 @task(
-    klass=WordTask,
     positional=["rollout"],
     iterable=["cluster"],
-    auto_shortflags=False,
     help={
         "rollout": "Its id or how that begins.",
         "cluster": "A cluster, by name or glob; repeatable. Without a rollout: whoever has it.",

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from invoke.context import Context
-from invoke.tasks import task
 
 from rayfleet.tasks.edge import Session, one_cluster, open_session
+from rayfleet.tasks.words import task
 
 if TYPE_CHECKING:
     from rayfleet.sandbox.services import Sandbox
 
 
-@task(auto_shortflags=False)
+@task
 def up(context: Context) -> None:
     """Start the sandbox: engine, registries, network, API.
 
@@ -25,7 +25,7 @@ def up(context: Context) -> None:
     session.console.say(f"sandbox {sandbox.place.id} is up; next: invoke release --yes")
 
 
-@task(auto_shortflags=False)
+@task
 def down(context: Context) -> None:
     """Remove the sandbox and all its clusters.
 
@@ -36,7 +36,7 @@ def down(context: Context) -> None:
     session.console.say(f"sandbox is down; removed {len(gone)} containers, networks and volumes")
 
 
-@task(auto_shortflags=False, help={"json": "print one JSON document"})
+@task(help={"json": "print one JSON document"})
 def status(context: Context, json: bool = False) -> None:
     """Show what of the sandbox runs."""
     from rayfleet.sandbox.report import show_status
@@ -46,7 +46,6 @@ def status(context: Context, json: bool = False) -> None:
 
 
 @task(
-    auto_shortflags=False,
     help={
         "cluster": "the cluster that loses a worker",
         "node": "the worker's name (default: the first; see sandbox.status)",

@@ -4,15 +4,14 @@ back."""
 from __future__ import annotations
 
 from invoke.context import Context
-from invoke.tasks import task
 
 from rayfleet.tasks.edge import chosen, one_cluster, open_session
+from rayfleet.tasks.words import task
 
 ONE_CLUSTER = "The cluster, one of the fleet."
 
 
 @task(
-    auto_shortflags=False,
     help={"cluster": ONE_CLUSTER, "json": "Print the backup as JSON, without any secret."},
 )
 def backup(context: Context, cluster: str, json: bool = False) -> None:
@@ -34,7 +33,6 @@ def backup(context: Context, cluster: str, json: bool = False) -> None:
 
 @task(
     iterable=["job"],
-    auto_shortflags=False,
     help={
         "cluster": ONE_CLUSTER,
         "backup": "Which backup, as jobs.vault lists it. Default: the latest complete one.",
@@ -81,7 +79,6 @@ def restore(
 
 @task(
     iterable=["cluster"],
-    auto_shortflags=False,
     help={
         "cluster": "Only backups of these clusters, by name or glob; repeatable.",
         "backup": "Show the jobs of this backup.",

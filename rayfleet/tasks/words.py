@@ -1,17 +1,44 @@
-"""Words of a command line that Invoke has no notion of: those that may be left out, and a
-command behind two dashes."""
+"""The decorator of every task, and words of a command line that Invoke has no notion of: those
+that may be left out, and a command behind two dashes."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 from invoke.parser.argument import Argument
 from invoke.parser.parser import ParseMachine
 from invoke.tasks import Task
+from invoke.tasks import task as invoke_task
+
+_HANDLE = ParseMachine.handle.__code__
+_PLACE = ParseMachine.see_positional_arg.__code__
+_COMPLETE = ParseMachine.complete_context.__code__
 
 
-class OptionalWord(Argument):
+class Word(Argument):
+    """A positional argument that is no option's place: ``invoke TASK --help`` shows the help.
+
+    Invoke 2.2 gives it the next word of whatever form, ``--help`` too, and asks for what is
+    missing even where it has help to show. It asks by looking for arguments whose value is None.
+    """
+
+    @property
+    def value(self) -> Any:
+        """What was given, else None; while an option is read or help is wanted, empty."""
+        if self._value is not None:
+            return self._value
+        asker = _asker(sys._getframe(1))
+        return "" if _reads_an_option(asker) or _shows_help(asker) else None
+
+    @value.setter
+    def value(self, given: str) -> None:
+        self.set_value(given, cast=True)
+
+
+class OptionalWord(Word):
     """A positional argument that is its default where no word is left for it.
 
     Invoke asks every positional argument for a value twice: while it looks for a place for a
@@ -23,22 +50,27 @@ class OptionalWord(Argument):
         """What was given, else the default, else None while the parser has a word to place."""
         if self._value is not None:
             return self._value
-        return None if _places_a_word() else self.default
+        return None if _places_a_word(_asker(sys._getframe(1))) else self.default
 
     @value.setter
     def value(self, given: str) -> None:
         self.set_value(given, cast=True)
 
 
+def task(*body: Any, **options: Any) -> Callable[..., Any]:
+    """Invoke's decorator, for a :class:`WordTask` without one-letter flags of Invoke's choice."""
+    return invoke_task(*body, **{"klass": WordTask, "auto_shortflags": False, **options})
+
+
 class WordTask(Task[Any]):
-    """A task whose positional arguments may be left out."""
+    """A task with positional arguments; those that have a default may be left out."""
 
     def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
-        """Invoke's own answer, with optional words for positional arguments."""
+        """Invoke's own answer, with words for positional arguments. Lists stay as they are."""
         arguments: list[Argument] = super().get_arguments(ignore_unknown_help)
         for argument in arguments:
-            if argument.positional:
-                argument.__class__ = OptionalWord
+            if argument.positional and argument.kind is not list:
+                argument.__class__ = Word if argument.default is None else OptionalWord
         return arguments
 
 
@@ -51,15 +83,31 @@ def after_dashes() -> tuple[str, ...]:
     return tuple(words[words.index("--") + 1 :]) if "--" in words else ()
 
 
-def _places_a_word() -> bool:
-    frame = sys._getframe(2)  # who asks for the value
+def _places_a_word(asker: FrameType | None) -> bool:
+    if asker is None or asker.f_code is _COMPLETE:
+        return False
+    return not _reads_an_option(asker)
+
+
+def _reads_an_option(asker: FrameType | None) -> bool:
+    if asker is None or asker.f_code is not _HANDLE:
+        return False
+    return str(asker.f_locals["token"]).startswith("-")
+
+
+def _shows_help(asker: FrameType | None) -> bool:
+    if asker is None or asker.f_code is not _COMPLETE:
+        return False
+    initial = asker.f_locals["self"].initial
+    return initial is not None and bool(initial.args["help"].value)
+
+
+def _asker(getter: FrameType) -> FrameType | None:
+    """The frame of the parser that ``getter`` answers, if it is one that counts."""
     # In between are the property that lists what is missing and, up to 3.11, its comprehension.
+    frame = getter.f_back
     for _ in range(3):
-        if frame.f_code is ParseMachine.see_positional_arg.__code__:
-            return True
-        if frame.f_code is ParseMachine.handle.__code__:
-            return not str(frame.f_locals["token"]).startswith("-")
-        if frame.f_back is None:
-            return False
+        if frame is None or frame.f_code in (_HANDLE, _PLACE, _COMPLETE):
+            return frame
         frame = frame.f_back
-    return False
+    return None

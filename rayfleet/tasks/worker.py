@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from invoke.context import Context
-from invoke.tasks import task
 
 from rayfleet.tasks.edge import chosen, open_session
+from rayfleet.tasks.words import task
 
 if TYPE_CHECKING:
     from rayfleet.tasks.edge import Session
@@ -17,7 +17,6 @@ CLUSTER = "the cluster's name"
 
 
 @task(
-    auto_shortflags=False,
     positional=["kind"],
     iterable=["cluster"],
     help={
@@ -57,7 +56,6 @@ def add(
 
 @task(
     name="list",
-    auto_shortflags=False,
     iterable=["cluster"],
     help={"cluster": "a cluster's name or a glob (default: all)", "json": "print JSON"},
 )
@@ -75,7 +73,6 @@ def list_workers(context: Context, cluster: list[str], json: bool = False) -> No
 
 
 @task(
-    auto_shortflags=False,
     positional=[],
     iterable=["cluster", "name"],
     help={
@@ -96,7 +93,6 @@ def init(context: Context, cluster: list[str], name: list[str], again: bool = Fa
 
 
 @task(
-    auto_shortflags=False,
     positional=["name"],
     iterable=["cluster"],
     help={

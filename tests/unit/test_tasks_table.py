@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pytest
 from invoke.collection import Collection
-from invoke.parser.argument import Argument
+from invoke.exceptions import ParseError
+from invoke.parser import Argument, Parser, ParserContext
+from invoke.program import Program
 from invoke.tasks import Task
 
 from rayfleet.tasks import ns
@@ -57,6 +59,28 @@ def test_a_task_has_no_short_flags(name: str) -> None:
     # Chosen by hand, as tail(1) has it.
     expected = ["f"] if name == "jobs.logs" else []
     assert [flag for flag in short if len(flag) == 1] == expected
+
+
+def parsed(*words: str) -> tuple[ParserContext, list[ParserContext]]:
+    """What Invoke makes of a command line: its own part, and the tasks."""
+    contexts = [ParserContext(name, args=arguments(name)) for name in TASKS]
+    own, *tasks = Parser(initial=Program().initial_context, contexts=contexts).parse_argv([*words])
+    return own, tasks
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_task_shows_its_help_without_its_arguments(name: str) -> None:
+    own, _ = parsed(name, "--help")
+    assert own.args["help"].value == name
+
+
+def test_positional_arguments_are_words_and_no_options() -> None:
+    _, (upload,) = parsed("upload", "here", "--json", "there", "--cluster", "us-*")
+    assert (upload.args["source"].value, upload.args["dest"].value) == ("here", "there")
+    with pytest.raises(ParseError, match="did not receive required positional arguments: 'dest'"):
+        parsed("upload", "here")
+    with pytest.raises(ParseError, match="No idea what '--nope' is"):
+        parsed("ssh", "--nope")
 
 
 def test_the_table_in_the_readme_is_fresh() -> None:
