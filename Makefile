@@ -17,9 +17,14 @@ demo: ## A whole release on this machine: sandbox, image, four clusters, a job, 
 	@scripts/demo.sh
 
 .PHONY: test
-test: ## Lint, types and every test; installs what is missing
+test: ## Lint, types and all tests; installs what is missing
 	@scripts/bootstrap.sh --tests
 	@scripts/ci/check.sh
+
+.PHONY: test-deep
+test-deep: ## The same with every case of each series: an hour
+	@scripts/bootstrap.sh --tests
+	@TESTS=deep scripts/ci/check.sh
 
 .PHONY: lint
 lint: setup ## Lint and types only

@@ -38,15 +38,6 @@ def test_change_that_would_kill_a_job_names_it_and_needs_yes(released: SandboxCl
         released("jobs.stop", "--cluster", "us-central2", job).must()
 
 
-def test_stop_leaves_no_node_and_start_brings_it_back(released: SandboxCli) -> None:
-    released("stop", "--cluster", "us-central2-staging", "--yes").must()
-    mine = {row.cluster for row in released.engine.rows()}
-    assert "us-central2-staging" not in mine
-    assert released.status()["us-central2-staging"]["state"] == "stopped"
-    released("start", "--cluster", "us-central2-staging").must()
-    assert released.status()["us-central2-staging"]["state"] == "healthy"
-
-
 def test_unknown_cluster_is_refused_with_what_there_is(released: SandboxCli) -> None:
     _is_error(released("restart", "--cluster", "us-east"), 1, "us-east5", "us-east")
     _is_error(released("stop"), 1, "--all")

@@ -40,6 +40,10 @@ class Story:
     lines: dict[str, list[str]] = field(default_factory=dict)
     argv: list[str] = field(default_factory=list)
 
+    left: list[str] = field(default_factory=list)
+    stopped: str = ""
+    started: str = ""
+
     def save(self) -> None:
         """Take the backup, and let one job end and another one come while it is taken."""
         command = ["jobs.backup", "--cluster", CLUSTER, "--json"]
@@ -53,7 +57,10 @@ class Story:
         self.head.kill()
         self.without_head = self.cli("jobs.backup", "--cluster", CLUSTER)
         self.cli("stop", "--cluster", CLUSTER, "--yes").must()
+        self.left = [row.name for row in self.cli.engine.rows() if row.cluster == CLUSTER]
+        self.stopped = self.cli.status()[CLUSTER]["state"]
         self.cli("start", "--cluster", CLUSTER).must()
+        self.started = self.cli.status()[CLUSTER]["state"]
         self.without_jobs = self.cli("jobs.backup", "--cluster", CLUSTER)
 
     def give_back(self) -> None:
@@ -98,6 +105,11 @@ def story(matrix: SandboxHead) -> Story:
     assert watch.looks > 1
     told.argv = watch.found
     return told
+
+
+def test_stop_leaves_no_node_and_start_brings_the_cluster_back(story: Story) -> None:
+    assert story.left == []
+    assert (story.stopped, story.started) == ("stopped", "healthy")
 
 
 def test_backup_has_every_job_that_had_not_ended(story: Story) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rayfleet.image.oci.http import Retries
 from tests.support.faults import Fault, Request, Stall
 from tests.support.faulty_regions import QUICK, TAGS, FaultyRegions
 
@@ -60,11 +61,15 @@ def publisher(
     repository: str = "",
     state: Path | None = None,
     largest_file: int | None = None,
+    retries: Retries = QUICK,
 ) -> Iterator[subprocess.Popen[str]]:
     """A running publisher, killed with the block. ``largest_file`` limits what it may write."""
 
     plan = _plan(regions, image=image, repository=repository, state=state)
-    plan["largest_file"] = largest_file
+    plan |= {
+        "largest_file": largest_file,
+        "retries": {name: getattr(retries, name) for name in retries.__slots__},
+    }
     with subprocess.Popen(
         [sys.executable, "-c", SCRIPT],
         stdin=subprocess.PIPE,
@@ -124,7 +129,6 @@ def _plan(
         },
         "tags": TAGS,
         "state": str(state or regions.state),
-        "retries": {name: getattr(QUICK, name) for name in QUICK.__slots__},
         "logins": {
             host: {"username": each.username, "password": each.password}
             for host, each in logins.items()

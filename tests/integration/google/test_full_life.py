@@ -17,6 +17,7 @@ from rayfleet.cluster import machines
 from rayfleet.cluster.google import ALIVE
 from rayfleet.errors import RayfleetError
 from rayfleet.worker.model import Capacity
+from tests.support.depth import series
 from tests.support.google import Google
 from tests.support.living import TABLES, Living
 from tests.support.scripted_http import scripted_server
@@ -36,9 +37,9 @@ QUEUE = "tpu.projects.locations.queuedResources"
 INSERT, DELETE = "compute.instances.insert", "compute.instances.delete"
 FAULTS: dict[str, dict[str, Any]] = {
     "500s": {"status": 500, "message": "Internal error encountered."},
+    "an operation that never ends": {"never": True},
     "timeouts": {"hang": 60.0},
     "quota": {"status": 429, "message": "Quota exceeded for quota metric 'Requests'."},
-    "an operation that never ends": {"never": True},
 }
 MESSAGES = {
     "500s": "500.*Internal error encountered",
@@ -128,7 +129,7 @@ def test_clusters_come_up_lose_a_slice_are_restarted_in_order_and_go(living: Liv
     assert living.inventory() == NOTHING
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", series(FAULTS, few=2))
 def test_a_fault_at_each_stage_is_told_and_what_it_leaves_is_seen_and_goes(
     living: Living, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.depth import series
 from tests.support.faults import ExpireLogins, LoseAnswer, Refuse, Reset, Rule, Share, Stall, on
 from tests.support.faulty_regions import BAD, HASTY, REGIONS, FaultyRegions
 from tests.support.proxy_logins import Passwords, Tokens
@@ -121,7 +122,7 @@ def test_a_token_server_that_refuses_the_password_is_an_error_of_its_region(
     regions.rerun()
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", series(range(3), few=1))
 def test_tokens_may_expire_among_other_faults(
     regions: FaultyRegions, tokens: dict[str, Tokens], seed: int
 ) -> None:

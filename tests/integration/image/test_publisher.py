@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import shutil
 import signal
-import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from rayfleet.fleet.model import Compression
 from rayfleet.waiting import wait_until
 from tests.support.faults import Fault, Request, Stall, on
-from tests.support.faulty_regions import REGIONS, TAGS, FaultyRegions
+from tests.support.faulty_regions import QUICK, REGIONS, TAGS, FaultyRegions
 from tests.support.loaded_images import KIB, loaded_image, random_layer
 from tests.support.publisher_process import finish, publisher
 
 pytestmark = pytest.mark.integration
 
 LAYERS = (300 * KIB, 40 * KIB, KIB)
-# An operator who presses Ctrl-C waits for no network.
-INTERRUPT_SECONDS = 5.0
+# An operator who presses Ctrl-C waits for no network: nobody here waits that long.
+SILENCE = replace(QUICK, read_timeout=600)
 
 
 @pytest.fixture(scope="module")
@@ -156,11 +156,9 @@ def test_an_interrupt_ends_a_publish_that_waits_for_a_registry(
 ) -> None:
     stalled = on(kind, method)
     proxy = regions.spoil(REGIONS[0], lambda request: Stall() if stalled(request) else None)
-    with publisher(regions, image=first_image) as process:
+    with publisher(regions, image=first_image, retries=SILENCE) as process:
         wait_until(lambda: proxy.seen(kind, method), what="the request", timeout=60, interval=0.01)
         process.send_signal(signal.SIGINT)
-        began = time.monotonic()
         ended = finish(process)
     assert ended.code == -signal.SIGINT, ended.err
-    assert time.monotonic() - began < INTERRUPT_SECONDS
     regions.rerun(image=first_image)
