@@ -1,4 +1,7 @@
-"""One sandbox for all e2e tests, with a finished release in it."""
+"""One sandbox for all e2e tests, with a finished release in it.
+
+Of the package and not of the session: clusters that idle while other tests run would slow them.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(900))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SandboxCli]:
     """A sandbox that is up; taken down at the end, with proof that nothing is left."""
     cli = SandboxCli(tmp_path_factory.mktemp("state"))
@@ -35,14 +38,14 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SandboxCli]:
         assert not cli.place.folder.exists()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def released(sandbox: SandboxCli) -> SandboxCli:
     """The sandbox after a release: four clusters on the published image."""
     sandbox("release", "--yes", ALLOW, "--waves", "100%", "--bake", "0s", "--json").must()
     return sandbox
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def matrix(released: SandboxCli) -> Iterator[SandboxHead]:
     """The head of a cluster that has jobs of every kind, a driver and a detached actor."""
     head = SandboxHead(released, "us-central2")
@@ -51,4 +54,5 @@ def matrix(released: SandboxCli) -> Iterator[SandboxHead]:
     start_driver(head)
     wait_for(head, KINDS, lines={})
     yield head
-    end(head, "all")
+    if released.vms(head.cluster, "head"):  # other tests may have stopped it
+        end(head, "all")

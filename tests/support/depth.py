@@ -7,9 +7,14 @@ import os
 from collections.abc import Iterable
 from typing import TypeVar
 
+import pytest
+
 T = TypeVar("T")
 
 DEEP = os.environ.get("TESTS") == "deep"
+
+deep = pytest.mark.skipif(not DEEP, reason="one of make test-deep")
+"""Marks a long test of what others show more quickly."""
 
 
 def series(cases: Iterable[T], *, few: int) -> tuple[T, ...]:

@@ -24,6 +24,7 @@ from rayfleet.job.snapshot.taker import take_backup
 from rayfleet.job.vault.model import Backup, SavedJob
 from rayfleet.job.vault.store import Vault
 from rayfleet.waiting import wait_until
+from tests.support.depth import deep
 from tests.support.job_cluster import JobCluster
 from tests.unit.job.restore.fake_head import keep_backup
 
@@ -194,6 +195,7 @@ def finish(cluster: JobCluster, folder: Path, *names: str) -> None:
         until(cluster, name, JobStatus.SUCCEEDED)
 
 
+@deep
 def test_every_field_and_byte_of_many_kinds_of_jobs_survives_two_losses_of_the_head(
     cluster: JobCluster, vault: Vault, tmp_path: Path
 ) -> None:
@@ -280,6 +282,7 @@ def test_a_job_that_ray_refuses_is_named_and_the_others_go_on(
     assert not cluster.jobs().delete("even")
 
 
+@deep
 def test_a_head_that_kept_its_records_gives_up_its_dead_jobs_and_each_runs_again_once(
     keeping_cluster: JobCluster, vault: Vault, tmp_path: Path
 ) -> None:
