@@ -9,6 +9,7 @@ from rayfleet.console import Console
 from rayfleet.errors import ToolFailed, UsageError
 from rayfleet.fleet.model import AuthMode, Cluster, Fleet
 from rayfleet.fleet.token_versions import read_versions, write_version
+from rayfleet.locks import exclusive
 from rayfleet.project import Project
 from rayfleet.secret.store import Secret
 from rayfleet.secret.tokens import secret_of
@@ -70,9 +71,15 @@ def ensure_token(fleet: Fleet, secret: Secret) -> tuple[str, bool]:
 
 
 def begin(project: Project, fleet: Fleet, clusters: Sequence[Cluster], console: Console) -> None:
-    """Do it for the secrets of ``clusters``, and say what comes next."""
+    """Do it for the secrets of ``clusters``, and say what comes next.
+
+    Raises:
+        Locked: another run makes or rotates the same.
+        RayfleetError: as of :func:`ensure_token`.
+    """
     for name, (secret, sharing) in secrets_of(project, fleet, clusters).items():
-        version, new = ensure_token(fleet, secret)
+        with exclusive(project.state, f"auth-{name}"):
+            version, new = ensure_token(fleet, secret)
         there = "made" if new else "is there"
         names = ", ".join(cluster.name for cluster in sharing)
         console.say(f"{name}: version {version} {there}, for {names}")

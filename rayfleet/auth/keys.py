@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rayfleet.console import Console
 from rayfleet.errors import ToolFailed, UsageError
-from rayfleet.files import ensure_private_folder, write_atomically
+from rayfleet.files import ensure_private_folder, refusing, write_atomically
 from rayfleet.fleet.model import Fleet, Provider
 from rayfleet.secret.store import GoogleSecret
 
@@ -36,12 +36,15 @@ def fetch_keys(fleet: Fleet, console: Console) -> None:
             ensure_private_folder(path.parent)
             write_atomically(path, key, mode=0o600)
             console.say(f"wrote {path}")
-        elif path.read_text().strip() != key.strip():
+            continue
+        with refusing(path, action="read"):
+            same = path.read_text().strip() == key.strip()
+            if same:
+                path.chmod(0o600)
+        if not same:
             raise UsageError(
                 f"{path} is another key than {name}", next_step=f"mv {path} {path}.old"
             )
-        else:
-            path.chmod(0o600)
-            console.say(f"{path} is there")
+        console.say(f"{path} is there")
     if not places:
         console.say("no key to fetch: the sandbox makes its own")

@@ -90,7 +90,7 @@ def add_version(fleet: Fleet, secret: Secret, console: Console) -> str:
         raise UsageError(
             f"no config names a version of {secret.name} yet",
             why="workers that are made during the rotation would get the new token too early",
-            next_step="invoke restart --only-outdated --all after invoke update-configs, once",
+            next_step="invoke update-configs && invoke restart --all --only-outdated",
         )
     if len(enabled) > 1:
         console.say(f"{secret.name}: going on with version {enabled[0]}, {enabled[1]} is to end")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from invoke.context import Context
 
-from rayfleet.tasks.edge import ROLLOUT_HELP, chosen, one_cluster, open_session
+from rayfleet.tasks.edge import ROLLOUT_HELP, chosen, one_cluster, open_session, with_rollout_flags
 from rayfleet.tasks.words import task
 
 CLUSTER = "a cluster's name or a glob; repeat it for more (default: all)"
@@ -63,19 +66,14 @@ def env(context: Context, cluster: str) -> None:
         **ROLLOUT_HELP,
     },
 )
+@with_rollout_flags
 def rotate(
     context: Context,
     cluster: list[str],
     all: bool = False,
     yes: bool = False,
-    parallel: str = "",
-    per_region: str = "",
-    waves: str = "",
-    bake: str = "",
-    max_failures: str = "",
-    max_untouched: str = "",
-    on_failure: str = "",
-    preserve_jobs: bool = True,
+    *,
+    rollout: Mapping[str, Any],
 ) -> None:
     """Give running clusters a new token by a staged restart.
 
@@ -87,17 +85,7 @@ def rotate(
 
     session = open_session(context)
     fleet = session.fleet()
-    options = Options(
-        parallel=parallel,
-        per_region=per_region,
-        waves=waves,
-        bake=bake,
-        max_failures=max_failures,
-        max_untouched=max_untouched,
-        on_failure=on_failure,
-        only_outdated=True,
-        preserve_jobs=preserve_jobs,
-    )
+    options = Options(**rollout, only_outdated=True)
     clusters = chosen(fleet, cluster, every=all)
     rotate_tokens(session.project, fleet, clusters, session.console, options=options, yes=yes)
 

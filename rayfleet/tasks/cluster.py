@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from invoke.context import Context
 
-from rayfleet.tasks.edge import ROLLOUT_HELP, chosen, open_session
+from rayfleet.tasks.edge import ROLLOUT_HELP, chosen, open_session, with_rollout_flags
 from rayfleet.tasks.words import task
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ def stop(
         "json": "a line of JSON per event on stdout; with --dry-run the plan as JSON",
     },
 )
+@with_rollout_flags
 def restart(
     context: Context,
     cluster: list[str],
@@ -82,15 +84,9 @@ def restart(
     dry_run: bool = False,
     yes: bool = False,
     json: bool = False,
-    parallel: str = "",
-    per_region: str = "",
-    waves: str = "",
-    bake: str = "",
-    max_failures: str = "",
-    max_untouched: str = "",
-    on_failure: str = "",
     unhealthy: str = "",
-    preserve_jobs: bool = True,
+    *,
+    rollout: Mapping[str, Any],
 ) -> None:
     """Restart clusters in stages; their jobs survive.
 
@@ -108,18 +104,7 @@ def restart(
 
     session = open_session(context)
     fleet = session.fleet()
-    options = Options(
-        parallel=parallel,
-        per_region=per_region,
-        waves=waves,
-        bake=bake,
-        max_failures=max_failures,
-        max_untouched=max_untouched,
-        on_failure=on_failure,
-        unhealthy=unhealthy,
-        only_outdated=only_outdated,
-        preserve_jobs=preserve_jobs,
-    )
+    options = Options(**rollout, unhealthy=unhealthy, only_outdated=only_outdated)
     named = [word for name in cluster for word in ("--cluster", name)]
     words = ["--all"] if all else named
     wish = Restart(

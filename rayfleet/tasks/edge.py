@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import wraps
+from inspect import Parameter, signature
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rayfleet.console import Console
 from rayfleet.project import Project, find_project
@@ -13,6 +16,8 @@ if TYPE_CHECKING:
     from invoke.context import Context
 
     from rayfleet.fleet.model import Cluster, Fleet
+
+_KEYWORD = Parameter.KEYWORD_ONLY
 
 ROLLOUT_HELP = {
     "parallel": "clusters that change at once, after the first ones and canaries",
@@ -25,6 +30,27 @@ ROLLOUT_HELP = {
     "preserve-jobs": "save running jobs and give them back; --no-preserve-jobs kills them",
 }
 """The flags of a rollout, for the tasks that begin one."""
+_TYPED: Mapping[str, str | bool] = {
+    **{flag.replace("-", "_"): "" for flag in ROLLOUT_HELP},
+    "preserve_jobs": True,
+}
+
+
+def with_rollout_flags(body: Callable[..., None]) -> Callable[..., None]:
+    """Give a task the flags of ``ROLLOUT_HELP``. ``body`` gets what was typed as ``rollout``, in
+    the words of :class:`rayfleet.rollout.plan.options.Options`."""
+    own = signature(body)
+
+    @wraps(body)
+    def with_flags(context: Context, **given: Any) -> None:
+        body(context, rollout={name: given.pop(name) for name in _TYPED}, **given)
+
+    # Invoke reads the options of a task from its signature.
+    flags = [Parameter(name, _KEYWORD, default=typed) for name, typed in _TYPED.items()]
+    with_flags.__signature__ = own.replace(  # type: ignore[attr-defined]
+        parameters=[*(one for one in own.parameters.values() if one.name != "rollout"), *flags]
+    )
+    return with_flags
 
 
 @dataclass(frozen=True, slots=True)

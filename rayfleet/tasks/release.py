@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from invoke.context import Context
 
-from rayfleet.tasks.edge import ROLLOUT_HELP, open_session
+from rayfleet.tasks.edge import ROLLOUT_HELP, open_session, with_rollout_flags
 from rayfleet.tasks.words import task
 
 
@@ -18,6 +21,7 @@ from rayfleet.tasks.words import task
         "json": "print the plan or the result as JSON",
     },
 )
+@with_rollout_flags
 def release(
     context: Context,
     image: str = "cluster",
@@ -25,14 +29,8 @@ def release(
     dry_run: bool = False,
     yes: bool = False,
     json: bool = False,
-    parallel: str = "",
-    per_region: str = "",
-    waves: str = "",
-    bake: str = "",
-    max_failures: str = "",
-    max_untouched: str = "",
-    on_failure: str = "",
-    preserve_jobs: bool = True,
+    *,
+    rollout: Mapping[str, Any],
 ) -> None:
     """Build, publish, pin, regenerate, clean up, restart.
 
@@ -44,17 +42,9 @@ def release(
     from rayfleet.rollout.release import Release, ReleaseOptions
 
     session = open_session(context)
-    rollout = Options(
-        parallel=parallel,
-        per_region=per_region,
-        waves=waves,
-        bake=bake,
-        max_failures=max_failures,
-        max_untouched=max_untouched,
-        on_failure=on_failure,
-        preserve_jobs=preserve_jobs,
+    options = ReleaseOptions(
+        family=image, allow_dirty=allow_dirty, yes=yes, rollout=Options(**rollout)
     )
-    options = ReleaseOptions(family=image, allow_dirty=allow_dirty, yes=yes, rollout=rollout)
     Release(session.project, session.fleet(), session.console, options).execute(
         dry_run=dry_run, as_json=json
     )

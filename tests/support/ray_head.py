@@ -40,6 +40,17 @@ class LocalRayHead:
     _ports: dict[str, int] = field(default_factory=dict, repr=False)
     _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
+    def __enter__(self) -> LocalRayHead:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.stop()
+
     def start(self) -> None:
         """Start Ray and wait until its dashboard answers."""
         self._ports = self._ports or _free_ports()

@@ -10,6 +10,7 @@ import pytest
 
 from rayfleet.auth.check import check_head
 from rayfleet.cluster.health import ray_version
+from rayfleet.job.client import JobClient
 from rayfleet.job.dashboard import Dashboard, Unauthorized
 from rayfleet.secret.credential import Credential
 from rayfleet.secret.store import FileSecret
@@ -23,12 +24,8 @@ PACKAGE = b"PK\x05\x06" + b"\0" * 18
 
 @pytest.fixture(scope="module")
 def head() -> Iterator[LocalRayHead]:
-    local = LocalRayHead(token=RIGHT)
-    try:
-        local.start()
+    with LocalRayHead(token=RIGHT) as local:
         yield local
-    finally:
-        local.stop()
 
 
 @pytest.fixture
@@ -51,12 +48,8 @@ def test_the_version_that_a_head_takes_is_found_and_no_stranger_comes_in(
 
 
 def test_a_head_without_authentication_lets_everybody_in(credential: Credential) -> None:
-    local = LocalRayHead()
-    try:
-        local.start()
+    with LocalRayHead() as local:
         takes, strangers = check_head(local.http(), credential.secret)
-    finally:
-        local.stop()
     assert (takes, strangers) == (("1",), ("whoever has none", "a wrong token"))
 
 
@@ -80,6 +73,14 @@ def test_every_kind_of_question_finds_the_new_token(
     assert dashboard().get(path).ok
     made = dashboard().post("/api/jobs/", {"entrypoint": "true", "submission_id": "one"})
     assert made.ok, made.reason
+
+
+def test_jobs_are_told_to_whoever_has_the_token_only(head: LocalRayHead) -> None:
+    assert isinstance(head.jobs().list(), tuple)
+    for token in (None, "wrong"):
+        with pytest.raises(Unauthorized) as refused:
+            JobClient(head.http(), cluster="local", token=token).list()
+        assert "wrong" not in str(refused.value)
 
 
 def test_a_token_that_is_no_more_is_refused(head: LocalRayHead, credential: Credential) -> None:

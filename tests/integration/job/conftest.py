@@ -10,15 +10,11 @@ from rayfleet.job.client import JobClient
 from tests.support.ray_head import LocalRayHead
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def ray_head() -> Iterator[LocalRayHead]:
     """A Ray head without authentication."""
-    head = LocalRayHead()
-    try:
-        head.start()
+    with LocalRayHead() as head:
         yield head
-    finally:
-        head.stop()
 
 
 @pytest.fixture

@@ -19,7 +19,6 @@ from rayfleet.cluster.head import Head
 from rayfleet.console import Console
 from rayfleet.errors import ToolFailed, Unreachable, UsageError
 from rayfleet.job.client import JobClient
-from rayfleet.job.dashboard import Unauthorized
 from rayfleet.job.model import Job, JobFailed, JobKind, JobRequest, JobStatus, UnknownJob
 from rayfleet.job.package import MAX_BYTES, Package
 from rayfleet.job.request import parse_order
@@ -187,19 +186,6 @@ def test_the_example_job_agrees_with_a_serial_count_and_skips_what_is_done(
     again = json.loads(second.out.splitlines()[-1])
     assert again == found | {"done": 0, "skipped": FILES, "nodes": []}
     assert "already there" in second.err
-
-
-def test_a_head_with_a_token_wants_it() -> None:
-    head = LocalRayHead(token="s3cret-" + "x" * 32)
-    try:
-        head.start()
-        assert head.jobs().list() == ()
-        for token in (None, "wrong"):
-            with pytest.raises(Unauthorized) as caught:
-                JobClient(head.http(), cluster="local", token=token).list()
-            assert "wrong" not in str(caught.value)
-    finally:
-        head.stop()
 
 
 def test_a_job_and_its_package_travel_over_ssh(ray_head: LocalRayHead, tmp_path: Path) -> None:

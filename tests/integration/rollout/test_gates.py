@@ -60,13 +60,9 @@ def emptied() -> float:
 
 @pytest.fixture(scope="module")
 def ray_head(emptied: float) -> Iterator[LocalRayHead]:
-    head = LocalRayHead(token="right-token-of-the-test")
-    try:
-        assert emptied <= time.time()
-        head.start()
+    assert emptied <= time.time()
+    with LocalRayHead(token="right-token-of-the-test") as head:
         yield head
-    finally:
-        head.stop()
 
 
 @pytest.fixture
@@ -193,9 +189,7 @@ def test_a_connection_that_breaks_meanwhile_is_opened_again(
 def test_a_head_that_comes_up_while_it_is_asked_is_waited_for(
     sshd: LocalSshd, config: LaunchConfig
 ) -> None:
-    late = LocalRayHead()
-    try:
-        late.start()
+    with LocalRayHead() as late:
         late.kill()
         with a_subject(sshd, late, config, emptied=time.time(), token=None) as subject:
             assert "health" in trouble(subject)
@@ -203,8 +197,6 @@ def test_a_head_that_comes_up_while_it_is_asked_is_waited_for(
             assert set(output["passed"]) == {  # type: ignore[call-overload]
                 *("ssh", "health", "version", "age", "probe")
             }
-    finally:
-        late.stop()
 
 
 def test_a_probe_of_a_killed_run_is_taken_over_and_none_comes_back_once_swept(
