@@ -67,7 +67,9 @@ class WordTask(Task[Any]):
 
     def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
         """Invoke's own answer, with words for positional arguments. Lists stay as they are."""
+        texts = dict(self.help)
         arguments: list[Argument] = super().get_arguments(ignore_unknown_help)
+        self.help = texts  # Invoke takes each text out of the task: the next to ask had none
         for argument in arguments:
             if argument.positional and argument.kind is not list:
                 argument.__class__ = Word if argument.default is None else OptionalWord

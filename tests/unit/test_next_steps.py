@@ -34,7 +34,6 @@ def _tasks() -> dict[str, Any]:
 
 
 def _flags(task: Any) -> set[str]:
-    # Not task.get_arguments(): it takes the help texts out of the task.
     found = set()
     for parameter in inspect.signature(task.body).parameters.values():
         name = parameter.name.replace("_", "-")

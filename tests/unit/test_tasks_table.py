@@ -8,7 +8,6 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
-from copy import copy
 from itertools import pairwise
 from pathlib import Path
 
@@ -35,10 +34,8 @@ TASKS = named_tasks()
 
 
 def arguments(name: str) -> list[Argument]:
-    """The arguments of a task, asked of a copy: Invoke takes the help texts out of the task."""
-    asked = copy(TASKS[name])
-    asked.help = dict(asked.help)
-    found: list[Argument] = asked.get_arguments()
+    """The arguments of a task."""
+    found: list[Argument] = TASKS[name].get_arguments()
     return found
 
 
@@ -48,8 +45,9 @@ def test_a_task_explains_itself(name: str) -> None:
     summary = (task.__doc__ or "").strip().splitlines()[0]
     assert 0 < len(summary) <= MAX_SUMMARY
     assert re.match(r"[A-Z][a-z]*[a-rt-z]\b.*\.$", summary), "imperative, and a full stop"
-    silent = [argument.name for argument in arguments(name) if not argument.help]
-    assert silent == []
+    for _ in range(2):  # Invoke's own tasks tell their help texts to the first who asks
+        silent = [argument.name for argument in arguments(name) if not argument.help]
+        assert silent == []
 
 
 @pytest.mark.parametrize("name", TASKS)
