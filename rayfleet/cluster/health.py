@@ -29,14 +29,16 @@ class Observed:
     """One cluster as it is.
 
     ``head`` is the node's id: empty when there is none or, with a ``problem``, when even that
-    could not be asked. ``members`` are the live workers, each host of a slice for itself;
-    ``workers`` counts by node type those all of whose hosts have joined, ``partial`` the slices
-    that lack some. ``config_hash`` is of the config that the cluster was last started with.
+    could not be asked; ``orphans`` are the workers that run without one. ``members`` are the live
+    workers, each host of a slice for itself; ``workers`` counts by node type those all of whose
+    hosts have joined, ``partial`` the slices that lack some. ``config_hash`` is of the config that
+    the cluster was last started with.
     """
 
     cluster: str
     head: str = ""
     problem: str = ""
+    orphans: tuple[str, ...] = ()
     ray_version: str = ""
     image_digest: str = ""
     wanted_digest: str = ""
@@ -99,7 +101,7 @@ class Observed:
     def word(self) -> str:
         """The state in one word, for a table."""
         if not self.head:
-            return "unknown" if self.problem else "stopped"
+            return "unknown" if self.problem else "no head" if self.orphans else "stopped"
         return "healthy" if not self.failing() else "unhealthy"
 
 
@@ -128,7 +130,7 @@ def observe(
     try:
         head = nodes.head()
         if not head:
-            return seen
+            return replace(seen, orphans=nodes.running_workers())
         seen = replace(seen, head=head, image_digest=nodes.image_digest(head))
         with Head.open(address_of(nodes.address(head))) as connection:
             if also is not None:

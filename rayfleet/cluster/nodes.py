@@ -55,11 +55,14 @@ class Nodes:
     def workers(self) -> tuple[str, ...]:
         """Ids of the running workers, with those that were added by hand; of a slice of TPUs,
         those of its machines."""
-        doing = "list the workers"
         if not self._in_google():
-            return tuple(sorted(self._alive(doing, WORKER)))
-        found = self._ask(doing, lambda: google_hosts.machines(self._provider))
+            return self.running_workers()
+        found = self._ask("list the machines", lambda: google_hosts.machines(self._provider))
         return tuple(sorted(found, key=_by_number))
+
+    def running_workers(self) -> tuple[str, ...]:
+        """Ids of the running workers that are Ray's own, a slice of TPUs as one."""
+        return tuple(sorted(self._alive("list the workers", WORKER)))
 
     def everything(self) -> tuple[str, ...]:
         """Ids of all nodes that exist, stopped and half-made ones included."""

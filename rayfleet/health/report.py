@@ -53,6 +53,7 @@ def _was_seen(check: str, sight: Sight) -> bool:
     """Whether what ``check`` looks at was seen: that it finds nothing then means something."""
     seen = {
         "head": not sight.observed.problem,
+        "idle workers": not sight.observed.problem,
         "autoscaler": sight.observed.answers and sight.cluster.name in sight.nodes,
         "workers": sight.scaling is not None and sight.holdings is not None,
         "launches": sight.scaling is not None,

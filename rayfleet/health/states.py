@@ -42,15 +42,16 @@ def head_silent(sight: Sight) -> Iterator[Finding]:
 
 def no_head_but_workers(sight: Sight) -> Iterator[Finding]:
     """Workers run, and the head is gone: nobody uses them, nobody ends them."""
-    if sight.holdings is None or not _headless(sight):
-        return
-    # What was added by hand waits for the next head.
-    if workers := [worker for worker in sight.holdings.workers if not worker.by_hand]:
+    workers = sight.observed.orphans
+    if sight.holdings is not None:
+        # What was added by hand waits for the next head.
+        workers = _names([worker for worker in sight.holdings.workers if not worker.by_hand])
+    if workers and _headless(sight):
         yield Finding(
             state="workers without a head",
-            found=f"{_count(workers, 'worker')} run, and there is no head",
+            found=f"{_some(workers)}: nobody uses them, nobody ends them",
             remedy=f"invoke restart --cluster {sight.cluster.name} --unhealthy repair",
-            subjects=_names(workers),
+            subjects=workers,
         )
 
 

@@ -76,7 +76,8 @@ class Target:
     are lines for people. ``previous`` tells whether the config that the cluster runs with is
     kept in the rollout's folder, so that it can be rolled back. ``workers`` counts live workers
     by node type. ``trouble`` says why the head is not healthy, empty when it is.
-    ``jobs_problem`` says why the jobs could not be listed, which is not "no jobs".
+    ``jobs_problem`` says why the jobs could not be listed, which is not "no jobs";
+    ``backup_problem`` why no backup has the jobs of a head that tells none.
     ``unpreservable`` has one line per driver, detached actor or Serve application.
     ``image_problem`` says why the region's registry could not give the wanted image when the
     plan was made. ``estimate`` is in seconds, None when nothing is known.
@@ -101,6 +102,7 @@ class Target:
     trouble: str = ""
     jobs: tuple[PlannedJob, ...] = ()
     jobs_problem: str = ""
+    backup_problem: str = ""
     unpreservable: tuple[str, ...] = ()
     image_problem: str = ""
     estimate: float | None = None

@@ -252,7 +252,7 @@ def prepare_bucket(head: SandboxHead) -> None:
 
 def runs(head: SandboxHead) -> dict[str, list[str]]:
     """The lines that each job has left, one for every time that it started."""
-    script = f'cd {BUCKET}/runs && for name in *; do sed "s|^|$name |" $name; done'
+    script = f'cd {BUCKET}/runs && for name in $(ls); do sed "s|^|$name |" $name; done'
     found: dict[str, list[str]] = {}
     for line in head.shell(script).splitlines():
         name, _, text = line.partition(" ")

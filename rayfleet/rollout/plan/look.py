@@ -34,7 +34,8 @@ class Sighting:
     ``raw`` are the bytes of its generated config, ``config`` what they say; ``previous`` those
     that it runs with now, None when nobody knows. ``exists`` is False when nothing of it is
     there; it is True when nobody could be asked. ``jobs_problem`` says why the jobs could not be
-    listed, ``image_problem`` why its region's registry could not give it the wanted image.
+    listed, ``backup_problem`` why no backup has them, ``image_problem`` why its region's registry
+    could not give it the wanted image.
     """
 
     cluster: Cluster
@@ -44,6 +45,7 @@ class Sighting:
     exists: bool = True
     jobs: tuple[PlannedJob, ...] = ()
     jobs_problem: str = ""
+    backup_problem: str = ""
     unpreservable: tuple[str, ...] = ()
     previous: bytes | None = None
     image_problem: str = ""
@@ -106,7 +108,11 @@ def _look(life: Lifecycle, unseen: Sighting) -> Sighting:
         if observed.problem:
             return replace(seen, jobs_problem=observed.problem)
         seen = replace(seen, exists=bool(life.nodes(cluster)))
-    return replace(seen, previous=_previous(life, seen)) if seen.exists else seen
+    if not seen.exists:
+        return seen
+    if not observed.head or seen.jobs_problem:
+        seen = replace(seen, backup_problem=_backup(life, cluster))
+    return replace(seen, previous=_previous(life, seen))
 
 
 def _previous(life: Lifecycle, seen: Sighting) -> bytes | None:
@@ -115,6 +121,18 @@ def _previous(life: Lifecycle, seen: Sighting) -> bytes | None:
     if seen.observed.config_hash == seen.config.hash:
         return seen.raw
     return previous_config(life.project, life.fleet, seen.cluster)
+
+
+def _backup(life: Lifecycle, cluster: Cluster) -> str:
+    from rayfleet.job.preserve import Preserver
+    from rayfleet.job.vault.choice import default_backup
+
+    vault = Preserver(life.project, life.fleet, life.console).vault
+    try:
+        default_backup(vault, cluster.name, lambda _: None)
+    except RayfleetError as error:
+        return brief(error)
+    return ""
 
 
 def _image(life: Lifecycle, cluster: Cluster) -> str:

@@ -169,6 +169,7 @@ def _target(seen: Sighting, fleet: Fleet, settings: Settings) -> Target:
         trouble=_trouble(seen),
         jobs=seen.jobs,
         jobs_problem=seen.jobs_problem,
+        backup_problem=seen.backup_problem,
         unpreservable=seen.unpreservable,
         image_problem=seen.image_problem,
     )

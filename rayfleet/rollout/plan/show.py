@@ -117,13 +117,17 @@ def _refusals(target: Target, rules: Settings) -> Iterator[str]:
         yield f"WILL FAIL before it is touched: {target.image_problem}"
     if not target.trouble:
         return
-    if rules.unhealthy is Unhealthy.FAIL:
-        yield f"WILL FAIL before it is touched: {target.trouble}"
-        yield "  --unhealthy repair restarts it from its latest backup, --unhealthy skip leaves it"
-    elif rules.unhealthy is Unhealthy.SKIP:
+    lost = target.backup_problem if rules.preserve_jobs else ""
+    if rules.unhealthy is Unhealthy.SKIP:
         yield f"will be skipped: {target.trouble}"
+    elif rules.unhealthy is Unhealthy.FAIL or lost:
+        yield f"WILL FAIL before it is touched: {'; '.join(filter(None, (target.trouble, lost)))}"
+        how = "without its jobs" if target.backup_problem else "from its latest backup"
+        flag = "--no-preserve-jobs " if target.backup_problem else ""
+        yield f"  --unhealthy repair {flag}restarts it {how}, --unhealthy skip leaves it"
     else:
-        yield f"will be repaired, with the jobs of its latest backup: {target.trouble}"
+        jobs = "with the jobs of its latest backup" if rules.preserve_jobs else "without its jobs"
+        yield f"will be repaired, {jobs}: {target.trouble}"
 
 
 def _summary(plan: Plan) -> Iterator[str]:

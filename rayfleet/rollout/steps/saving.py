@@ -5,9 +5,9 @@ from __future__ import annotations
 from rayfleet.errors import RayfleetError, ToolFailed, Unreachable
 from rayfleet.job.dashboard import Unauthorized
 from rayfleet.job.preserve import require_complete
-from rayfleet.job.vault.choice import default_backup
+from rayfleet.job.vault.choice import Ambiguous, default_backup
 from rayfleet.job.vault.model import Backup
-from rayfleet.job.vault.store import DamagedVault
+from rayfleet.job.vault.store import DamagedVault, NoBackup
 from rayfleet.rollout.model import Output, Owed, Step, owed_document, owed_of
 from rayfleet.rollout.steps.site import Site
 
@@ -34,7 +34,7 @@ def snapshot(site: Site) -> Output:
         if "trouble" not in site.output(Step.PREFLIGHT):
             raise
         site.narrate("the head tells no jobs; taking the latest complete backup")
-        backup = default_backup(site.preserver.vault, site.cluster.name, site.narrate)
+        backup = _latest(site)
     owed = (*_unpaid(site, backup), Owed(backup=backup.id, jobs=_names(backup)))
     return {
         "backup": backup.id,
@@ -76,6 +76,18 @@ def _taken(site: Site) -> Backup:
     if doubtful or not site.back:
         require_complete(backup)
     return backup
+
+
+def _latest(site: Site) -> Backup:
+    name = site.cluster.name
+    try:
+        return default_backup(site.preserver.vault, name, site.narrate)
+    except (NoBackup, Ambiguous) as error:
+        # What they propose wants a head: to save its jobs, or to give them back.
+        steps = [f"invoke restart --cluster {name} --unhealthy repair --no-preserve-jobs"]
+        steps += [error.next_step] if isinstance(error, Ambiguous) else []
+        next_step = "without its jobs: " + "; then: ".join(steps)
+        raise type(error)(error.what, why=error.why, next_step=next_step) from error
 
 
 def _nothing_new(site: Site, error: RayfleetError) -> Output:

@@ -118,6 +118,15 @@ def test_workers_without_a_head_are_told() -> None:
     assert set(states(unknown)) == {"head unknown"}
 
 
+def test_workers_without_a_head_are_told_where_the_cloud_has_no_list() -> None:
+    gone = {"head": "", "ray_version": "", "orphans": ("worker-1", "worker-2")}
+    blind = replace(sight(members=(), seen=gone, nodes={}, scaling=None), holdings=None)
+    (found,) = findings(blind)
+    assert (found.state, found.subjects) == ("workers without a head", ("worker-1", "worker-2"))
+    assert found.remedy == "invoke restart --cluster us-east5 --unhealthy repair"
+    assert blind.observed.word() == "no head"
+
+
 def test_what_is_still_ending_without_a_head_is_told() -> None:
     gone = {"head": "", "ray_version": "", "image_digest": "", "config_hash": ""}
     ending = replace(SLICES[0], state="DELETING")

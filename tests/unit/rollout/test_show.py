@@ -95,6 +95,26 @@ def test_a_head_that_is_not_healthy_is_said_with_what_follows(
     assert said in _text(_with(_plan(unhealthy=unhealthy), trouble="it has no head"))
 
 
+NO_BACKUP = "there is no complete backup of us-east5-a: none was ever kept here"
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({}, f"WILL FAIL before it is touched: it has no head; {NO_BACKUP}\n"),
+        ({}, "--unhealthy repair --no-preserve-jobs restarts it without its jobs"),
+        ({"preserve_jobs": False}, "will be repaired, without its jobs: it has no head"),
+        ({"unhealthy": Unhealthy.FAIL}, "--unhealthy repair --no-preserve-jobs restarts it"),
+        ({"unhealthy": Unhealthy.SKIP}, "will be skipped: it has no head\n"),
+    ],
+)
+def test_a_head_to_be_repaired_whose_jobs_nobody_kept_is_said(
+    settings: dict[str, Any], said: str
+) -> None:
+    plan = _plan(**({"unhealthy": Unhealthy.REPAIR} | settings))
+    assert said in _text(_with(plan, trouble="it has no head", backup_problem=NO_BACKUP))
+
+
 def test_what_is_known_to_fail_or_to_have_no_way_back_is_said() -> None:
     plan = _with(_plan(), image_problem="us-east5 does not have it", previous=False)
     text = _text(plan)

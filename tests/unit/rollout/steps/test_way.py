@@ -223,8 +223,10 @@ def test_a_head_to_be_repaired_that_tells_nothing_is_taken_for_lost(world: World
     way = Way(world, settings=Settings(unhealthy=Unhealthy.REPAIR))
     way.outputs[Step.PREFLIGHT] = {"head": "head-1", "trouble": "it does not answer"}
     world.answers = False
-    with pytest.raises(NoBackup):
+    with pytest.raises(NoBackup) as none:
         way.do(Step.SNAPSHOT, snapshot)
+    without = "invoke restart --cluster us-east5 --unhealthy repair --no-preserve-jobs"
+    assert none.value.next_step == f"without its jobs: {without}"
     world.answers = True
     made = way.site().preserver.backup(way.site().cluster)
     world.answers = False
