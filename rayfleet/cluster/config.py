@@ -68,11 +68,6 @@ class LaunchConfig:
         """The image's digest, or nothing when a bare tag is configured."""
         return self.image.partition("@")[2]
 
-    @property
-    def wanted_workers(self) -> int:
-        """How many workers the cluster must have at least."""
-        return sum(self.min_workers.values())
-
 
 def read_launch_config(fleet: Fleet, cluster: Cluster) -> LaunchConfig:
     """Read the generated config of ``cluster``.

@@ -42,16 +42,6 @@ def read_pins(path: Path) -> dict[str, Pin]:
     return {family: history.current for family, history in read_histories(path).items()}
 
 
-def previous_pin(path: Path, family: str) -> Pin | None:
-    """The pin that LATEST of ``family`` replaced: the target of a rollback.
-
-    Raises:
-        UsageError: the file is not one that :func:`write_pin` wrote.
-    """
-    history = read_histories(path).get(family)
-    return history.previous if history is not None else None
-
-
 def read_histories(path: Path) -> dict[str, PinHistory]:
     """Every family's pin and the one before it; none if the file does not exist.
 

@@ -5,7 +5,6 @@ https://chromedevtools.github.io/devtools-protocol/ : only domains that are call
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import selectors
@@ -226,7 +225,3 @@ class Tab:
         )
         theme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.send("Emulation.setEmulatedMedia", {"features": [theme]})
-
-    def picture(self, path: Path) -> None:
-        """Save what is seen as a PNG."""
-        path.write_bytes(base64.b64decode(self.send("Page.captureScreenshot")["data"]))

@@ -35,7 +35,6 @@ _LAST_BLOCK = b"\x03\x00"
 _RAW_DEFLATE = -15
 
 _MAGIC = {b"\x1f\x8b\x08": Compression.GZIP, b"\x28\xb5\x2f\xfd": Compression.ZSTD}
-MAGIC_SIZE = max(map(len, _MAGIC))
 # What a decompressor may set aside for looking back, in bytes; `zstd --ultra --long=27`.
 _MAX_WINDOW = 1 << 27
 
@@ -73,7 +72,7 @@ def compressed(
 
 
 def compression_of(head: bytes) -> Compression | None:
-    """How the bytes that start with ``head`` (MAGIC_SIZE of them) are compressed, if at all."""
+    """How the bytes that start with ``head``, four of them, are compressed, if at all."""
     return next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), None)
 
 

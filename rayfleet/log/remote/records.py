@@ -180,8 +180,7 @@ class Keep:
     ``include``, ``exclude``: regular expressions, found anywhere in a record (``^`` and ``$``
     at each line); any of the first, none of the second. ``level``: the lowest level, by name; a
     record of unknown level is left out. ``since``, ``until``: seconds since the epoch; a record
-    without a time has that of the one before it, and is kept when there is none.
-    ``past_until`` becomes true at the first record after ``until``. Raises re.error.
+    without a time has that of the one before it, and is kept when there is none. Raises re.error.
     """
 
     def __init__(
@@ -194,7 +193,6 @@ class Keep:
         utc_offset: int = 0,
         alone: bool = False,
     ) -> None:
-        self.past_until = False
         self._include = [Pattern(text) for text in include]
         self._exclude = [Pattern(text) for text in exclude]
         self._level = LEVELS[level.upper().encode()] if level else 0
@@ -239,9 +237,9 @@ class Keep:
         if self._since is not None or self._until is not None:
             when = stamp(record, self._utc_offset)
             if when is not None:
-                self._in_time = self._since is None or when >= self._since
-                if self._until is not None and when > self._until:
-                    self._in_time, self.past_until = False, True
+                early = self._since is not None and when < self._since
+                late = self._until is not None and when > self._until
+                self._in_time = not (early or late)
             if not self._in_time:
                 return False
         if self._level and (level(record) or 0) < self._level:

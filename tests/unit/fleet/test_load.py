@@ -382,9 +382,7 @@ def _trails(value: object, trail: Trail = ()) -> Iterator[Trail]:
         yield from _trails(item, (*trail, key))
 
 
-@settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=150, deadline=None, suppress_health_check=[ONE_PLACE])
 @given(trail=st.sampled_from(list(_trails(read_yaml(GOOD)))), tree=TREES, key=KEYS)
 def test_no_tree_anywhere_makes_loading_fail_in_any_other_way(
     place: Place, trail: Trail, tree: object, key: str
@@ -399,9 +397,7 @@ def test_no_tree_anywhere_makes_loading_fail_in_any_other_way(
     assert _loads_or_says_why(place)
 
 
-@settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=100, deadline=None, suppress_health_check=[ONE_PLACE])
 @given(noise=st.binary(max_size=40), position=st.integers(0, len(GOOD)))
 def test_no_bytes_make_loading_fail_in_any_other_way(
     place: Place, noise: bytes, position: int

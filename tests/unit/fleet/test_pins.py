@@ -10,7 +10,7 @@ from filelock import FileLock
 
 from rayfleet.errors import Locked, UsageError
 from rayfleet.fleet.model import Pin
-from rayfleet.fleet.pins import previous_pin, read_pins, write_pin
+from rayfleet.fleet.pins import read_histories, read_pins, write_pin
 from tests.support.quick_yaml import read_yaml
 
 ONE = Pin(tag="20251209", digest=f"sha256:{'1' * 64}", published="2025-12-09T00:00:00Z", commit="a")
@@ -19,7 +19,6 @@ TWO = Pin(tag="12e4567", digest=f"sha256:{'2' * 64}", published="2025-12-10T00:0
 
 def test_a_missing_file_has_no_pins(tmp_path: Path) -> None:
     assert read_pins(tmp_path / "none.yaml") == {}
-    assert previous_pin(tmp_path / "none.yaml", "cluster") is None
 
 
 def test_a_pin_comes_back_as_it_was_and_the_one_before_is_the_rollback_target(
@@ -30,8 +29,8 @@ def test_a_pin_comes_back_as_it_was_and_the_one_before_is_the_rollback_target(
     assert write_pin(path, "vllm", TWO)
     assert write_pin(path, "cluster", TWO)
     assert read_pins(path) == {"cluster": TWO, "vllm": TWO}
-    assert previous_pin(path, "cluster") == ONE
-    assert previous_pin(path, "vllm") is None
+    assert read_histories(path)["cluster"].previous == ONE
+    assert read_histories(path)["vllm"].previous is None
     assert [item.name for item in path.parent.iterdir()] == ["pins.yaml"]
 
 
@@ -43,7 +42,7 @@ def test_pinning_the_same_again_changes_nothing(tmp_path: Path) -> None:
     later = Pin(tag=TWO.tag, digest=TWO.digest, published="2026-01-01T00:00:00Z", commit="c")
     assert not write_pin(path, "cluster", later)
     assert (path.stat().st_ino, path.read_bytes()) == before
-    assert previous_pin(path, "cluster") == ONE
+    assert read_histories(path)["cluster"].previous == ONE
 
 
 def test_another_tag_of_the_same_digest_keeps_the_rollback_target(tmp_path: Path) -> None:
@@ -52,7 +51,7 @@ def test_another_tag_of_the_same_digest_keeps_the_rollback_target(tmp_path: Path
     write_pin(path, "cluster", TWO)
     write_pin(path, "cluster", Pin(tag="20251211", digest=TWO.digest))
     assert read_pins(path)["cluster"].tag == "20251211"
-    assert previous_pin(path, "cluster") == ONE
+    assert read_histories(path)["cluster"].previous == ONE
 
 
 def test_every_yaml_reader_takes_a_tag_for_text(tmp_path: Path) -> None:
