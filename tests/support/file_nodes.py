@@ -41,6 +41,7 @@ class FileNodeProvider(NodeProvider):  # type: ignore[misc]
     def _nodes(self) -> dict[str, Any]:
         clusters = json.loads(Path(self.provider_config["file"]).read_text())
         if self.cluster_name not in clusters:
-            raise ConnectionError("the cloud does not answer")
+            # An error that may pass would be asked for again, for a quarter of a minute.
+            raise RuntimeError("the cloud does not answer")
         nodes: dict[str, Any] = clusters[self.cluster_name]
         return nodes
