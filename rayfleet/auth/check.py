@@ -8,9 +8,11 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from rayfleet.cluster.config import read_launch_config
 from rayfleet.cluster.fanout import fan_out, reason
 from rayfleet.cluster.heads import LIMIT, Heads
 from rayfleet.cluster.health import ASK_TIMEOUT, DASHBOARD_PORT, ask
+from rayfleet.cluster.nodes import Nodes
 from rayfleet.console import Console
 from rayfleet.errors import PartialFailure, RayfleetError, Unreachable
 from rayfleet.fleet.model import AuthMode, Cluster, Fleet
@@ -31,6 +33,7 @@ QUESTION = "/api/version"  # Ray answers it to nobody without the token
 class Checked:
     """What one head says. ``takes`` are the enabled versions that it accepts, ``wanted`` is the
     one that its config names, and ``open`` lists who comes in without a token or with a wrong one.
+    ``headless`` is a cluster without a head, which has nothing to open.
     """
 
     cluster: str
@@ -40,11 +43,12 @@ class Checked:
     takes: tuple[str, ...] = ()
     open: tuple[str, ...] = ()
     problem: str = ""
+    headless: bool = False
 
     @property
     def trouble(self) -> str:
         """What is wrong, in one line; empty when nothing is."""
-        if self.problem or self.mode == AuthMode.DISABLED:
+        if self.problem or self.headless or self.mode == AuthMode.DISABLED:
             return self.problem
         if self.open:
             return f"it lets in {' and '.join(self.open)}"
@@ -93,11 +97,14 @@ def check(
             with_mode = partial(Checked, cluster=cluster.name, mode=cluster.auth.mode.value)
             if cluster.auth.mode is AuthMode.DISABLED:
                 return with_mode()
-            (target,) = heads.targets([cluster])
             secret = secret_of(project, fleet, cluster)
-            takes, others = check_head(heads.open(target).http(port), secret)
             wanted = versions.get(secret.name, LATEST)
-            return with_mode(secret=secret.name, wanted=wanted, takes=takes, open=others)
+            named = partial(with_mode, secret=secret.name, wanted=wanted)
+            if not Nodes(read_launch_config(fleet, cluster)).head():
+                return named(headless=True)
+            (target,) = heads.targets([cluster])
+            takes, others = check_head(heads.open(target).http(port), secret)
+            return named(takes=takes, open=others)
 
         found = fan_out(
             {cluster.name: partial(look, cluster) for cluster in clusters},
@@ -128,7 +135,10 @@ def show_checks(checked: Sequence[Checked], console: Console, *, as_json: bool) 
         console.json([{**asdict(one), "trouble": one.trouble} for one in checked])
     else:
         rows = [
-            (c.cluster, c.mode, c.secret, c.wanted, ", ".join(c.takes), c.trouble or "-")
+            (
+                *(c.cluster, c.mode, c.secret, c.wanted),
+                *("no head" if c.headless else ", ".join(c.takes), c.trouble or "-"),
+            )
             for c in checked
         ]
         console.table(("cluster", "mode", "secret", "config", "head takes", "trouble"), rows)

@@ -112,7 +112,9 @@ def end_old(
         PartialFailure: one does not, or could not be asked.
     """
     wrong = {
-        one.cluster: one.trouble or f"it takes version {', '.join(one.takes)}"
+        one.cluster: "it has no head any more"
+        if one.headless
+        else one.trouble or f"it takes version {', '.join(one.takes)}"
         for one in checked
         if one.trouble or one.takes != (version,)
     }
@@ -126,4 +128,6 @@ def end_old(
         if old != version:
             secret.disable(old)
             console.say(f"{secret.name}: version {old} is disabled")
-    console.say(f"{secret.name}: {len(checked)} clusters take version {version} and nothing else")
+    heads = "the head takes" if len(checked) == 1 else f"all {len(checked)} heads take"
+    if checked:
+        console.say(f"{secret.name}: {heads} version {version} and nothing else")

@@ -103,6 +103,7 @@ def test_without_named_versions_nothing_is_rotated(fleet: Fleet, secret: FileSec
         (taking(), "it takes no enabled version"),
         (taking("2", strangers=("a wrong token",)), "it lets in a wrong token"),
         (taking(problem="no head answers"), "no head answers"),
+        (replace(taking(), headless=True), "it has no head any more"),
     ],
 )
 def test_the_old_token_stays_while_any_cluster_is_not_through(
