@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import IO, TYPE_CHECKING, Any
 
 from rayfleet.errors import PrerequisiteMissing, ToolFailed
+from rayfleet.sandbox.removal import remove_container
 from rayfleet.sandbox.vm import CLUSTER_LABEL, KIND_LABEL, SANDBOX_LABEL, TAG_PREFIX
 
 if TYPE_CHECKING:
@@ -169,16 +170,19 @@ class Engine:
             raise ToolFailed(f"container {service.name}", why=_cause(error)) from error
 
     def remove(self, name: str) -> None:
-        """Kill and remove a container, at once; one that is gone is fine."""
-        from docker.errors import APIError, NotFound
+        """Kill and remove a container, at once; one that is gone is fine.
+
+        Raises:
+            ToolFailed: the engine refuses it.
+        """
+        from docker.errors import APIError
 
         try:
-            self.client.api.remove_container(name, force=True, v=True)
-        except NotFound:
-            return
+            remove_container(self.client, name)
         except APIError as error:
-            if error.status_code != 409:  # 409: its removal is under way
-                raise ToolFailed(f"container {name} stays", why=_cause(error)) from error
+            raise ToolFailed(
+                f"container {name} stays", why=_cause(error), next_step=f"docker rm --force {name}"
+            ) from error
 
     def last_words(self, name: str) -> str:
         """The end of what a container printed, for an error message."""

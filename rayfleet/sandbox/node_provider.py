@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from ray.autoscaler.node_provider import NodeProvider
 from ray.autoscaler.tags import NODE_KIND_HEAD, TAG_RAY_NODE_KIND
 
+from rayfleet.sandbox.removal import remove_container
 from rayfleet.sandbox.vm import (
     CLUSTER_LABEL,
     HEAD_CREDENTIALS,
@@ -153,7 +154,7 @@ class SandboxNodeProvider(NodeProvider):
 
     def terminate_node(self, node_id: str) -> None:
         """Remove the VM at once; one that is gone already is fine."""
-        self._remove(node_id)
+        remove_container(self._engine(), node_id)
 
     def prepare_for_head_node(self, cluster_config: dict[str, Any]) -> dict[str, Any]:
         """The config as the head sees it: it reaches workers directly, by IP."""
@@ -212,22 +213,7 @@ class SandboxNodeProvider(NodeProvider):
 
     def _sweep(self) -> None:
         for name in self._names(REMAINS):
-            self._remove(name)
-
-    def _remove(self, name: str) -> None:
-        from docker.errors import APIError, NotFound
-
-        container = self._find(name)
-        if container is None:
-            return
-        try:
-            container.remove(force=True, v=True)
-        except NotFound:
-            return
-        except APIError as error:
-            # 409: somebody else (the autoscaler, `sandbox.down`) is removing it now.
-            if error.status_code != 409:
-                raise
+            remove_container(self._engine(), name)
 
     def _pull(self, image: str) -> None:
         """Pull by digest from the region's registry, unless the engine has the image."""
