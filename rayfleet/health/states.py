@@ -49,7 +49,7 @@ def no_head_but_workers(sight: Sight) -> Iterator[Finding]:
     if workers and _headless(sight):
         yield Finding(
             state="workers without a head",
-            found=f"{_some(workers)}: nobody uses them, nobody ends them",
+            found=f"unused, and nobody ends it: {_some(workers)}",
             remedy=f"invoke restart --cluster {sight.cluster.name} --unhealthy repair",
             subjects=workers,
         )

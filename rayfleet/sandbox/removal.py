@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 SECONDS = 20.0
 INTERVAL = 0.2
 UNDER_WAY = 409  # somebody else (the autoscaler, `sandbox.down`) is removing it now
-# The engine mounts a container's file system to read a file of it. Where that happens just while
-# it empties the container's folder, that folder is not empty in the end; a moment later it is.
+# Docker 20.10 said "unlinkat ...: directory not empty" once in many thousand removals, perhaps
+# because it wrote there for somebody else meanwhile. What is left goes when asked again.
 BUSY = "failed to remove root filesystem"
 
 
@@ -23,7 +23,7 @@ def remove_container(client: DockerClient, name: str) -> None:
     """Kill and remove the container ``name``; one that is gone, or just going, is fine.
 
     Raises:
-        APIError: the engine refuses it, for :data:`SECONDS` where that may pass.
+        APIError: the engine refuses it; where that may pass, for :data:`SECONDS`.
     """
     from docker.errors import APIError, NotFound
 

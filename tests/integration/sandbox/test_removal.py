@@ -1,4 +1,4 @@
-"""A container is removed although the engine stumbles over those who look at it meanwhile."""
+"""A container is removed although the engine fails to empty its folder at first."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def refusal(status: int, message: str) -> Answer:
     )
 
 
-# Seen in a whole run of the tests: a worker was preempted while the head looked at its tags.
-LOOKED_AT = refusal(
+# Seen once in a whole run of the tests, when a worker was preempted.
+NOT_EMPTY = refusal(
     500,
     'container 73ab: driver "overlay2" failed to remove root filesystem: '
     "unlinkat /var/lib/docker/overlay2/4043: directory not empty",
@@ -44,10 +44,10 @@ def client(engine: ScriptedServer) -> DockerClient:
     return DockerClient(base_url=f"tcp://{engine.host}", version="1.41")
 
 
-def test_a_container_that_somebody_looks_at_is_removed_a_moment_later(
+def test_a_container_whose_folder_was_not_empty_is_removed_a_moment_later(
     engine: ScriptedServer,
 ) -> None:
-    engine.script = [LOOKED_AT, LOOKED_AT, GONE]
+    engine.script = [NOT_EMPTY, NOT_EMPTY, GONE]
     remove_container(client(engine), "worker")
     assert engine.sent() == ["DELETE /v1.41/containers/worker?v=True&link=False&force=True"] * 3
 
