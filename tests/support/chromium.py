@@ -41,6 +41,12 @@ FLAGS = (
 )
 # The protocol is spoken at file descriptors 3 and 4, whatever numbers our ends have.
 SHELL = 'from=$1 to=$2; shift 2; exec "$@" 3<"/dev/fd/$from" 4>"/dev/fd/$to"'
+# What Chromium answers for a page that was left before it answered itself.
+LEFT = "Inspected target navigated or closed"
+
+
+class PageLeft(RuntimeError):
+    """The page was left before it answered."""
 
 
 def program() -> str | None:
@@ -122,7 +128,8 @@ class Chromium:
             got = self._receive(deadline, method)
             if got.get("id") == number:
                 if "error" in got:
-                    raise RuntimeError(f"{method}: {got['error']}")
+                    left = LEFT in got["error"]["message"]
+                    raise (PageLeft if left else RuntimeError)(f"{method}: {got['error']}")
                 return dict(got["result"])
 
     def _receive(self, deadline: float, what: str) -> dict[str, Any]:
@@ -173,8 +180,13 @@ class Tab:
         assert not failed, f"{address}: {failed}"
 
     def back(self, steps: int = -1) -> None:
-        """Go back in the history, or forward."""
-        self.evaluate(f"history.go({steps})")
+        """Go back in the history, or forward, to another document; returns when this one is left.
+
+        The page is asked for what it never answers: whether an answer to ``history.go`` alone
+        still comes out of a page that is being left is a matter of luck.
+        """
+        with suppress(PageLeft):
+            self.evaluate(f"new Promise(() => history.go({steps}))")
 
     def evaluate(self, expression: str) -> Any:
         """The value of a JavaScript expression; promises are waited for."""
