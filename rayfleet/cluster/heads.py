@@ -41,6 +41,10 @@ class Target:
     name: str
 
 
+class NodeGone(Unreachable):
+    """There is no such node, and it will not come back: who replaces it has another name."""
+
+
 class Heads:
     """The way into the heads and workers of ``fleet``. Safe to use from several threads.
 
@@ -136,7 +140,8 @@ class Heads:
         A worker's host key is recorded from the node's own record, where the cloud keeps one.
 
         Raises:
-            Unreachable: there is no such node, or the cloud does not answer.
+            NodeGone: there is no such worker.
+            Unreachable: there is no head, or the cloud does not answer.
             UsageError: the cluster's config has not been generated.
         """
         from rayfleet.cluster.known_hosts import record_host_key
@@ -149,12 +154,12 @@ class Heads:
             return address_of(self._project, self._fleet, cluster, host)
         if target.node == WORKERS:
             nodes.workers()
-            raise Unreachable(
+            raise NodeGone(
                 f"{cluster.name}: its workers could not be listed, now they can",
                 next_step="run the same again",
             )
         if target.node not in nodes.workers():
-            raise Unreachable(
+            raise NodeGone(
                 f"{target.name} is gone",
                 why=f"{cluster.name} has no worker {target.node} any more",
                 next_step=f"invoke status --cluster {cluster.name}",

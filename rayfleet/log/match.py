@@ -54,6 +54,10 @@ class Match:
         """Nothing to do here."""
         self._inner.idle()
 
+    def joined(self, target: Target) -> None:
+        """Nothing to do here."""
+        self._inner.joined(target)
+
     def caught_up(self, target: Target) -> None:
         """Nothing to do here."""
         self._inner.caught_up(target)

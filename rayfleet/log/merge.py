@@ -94,6 +94,10 @@ class Merge:
         self._release(self._clock())
         self._inner.idle()
 
+    def joined(self, target: Target) -> None:
+        """It is not waited for: what it has at first may come out of order."""
+        self._inner.joined(target)
+
     def caught_up(self, target: Target) -> None:
         """No longer wait for the first lines of ``target``."""
         self._awaited.discard(target.name)

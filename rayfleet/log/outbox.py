@@ -51,13 +51,27 @@ class Outbox(Generic[T]):
     def __init__(
         self, targets: Sequence[Target], *, drop: bool = False, limit: int = LIMIT_BYTES
     ) -> None:
-        self._share = limit // max(len(targets), 1)
+        self._limit = limit
         self._drop = drop
         self._closed = False
         self._lock = threading.Lock()
         self._arrived = threading.Condition(self._lock)
-        self._queues = {target: _Queue[T](threading.Condition(self._lock)) for target in targets}
+        self._queues: dict[Target, _Queue[T]] = {}
         self._ready: deque[Target] = deque()
+        for target in targets:
+            self.add(target)
+
+    def add(self, target: Target) -> None:
+        """One node more; the shares of the others become smaller."""
+        with self._lock:
+            self._queues[target] = _Queue(threading.Condition(self._lock))
+
+    def remove(self, target: Target) -> None:
+        """Nothing more comes of ``target``, and nothing of it is left."""
+        with self._lock:
+            del self._queues[target]
+            for queue in self._queues.values():
+                queue.room.notify()
 
     def put(self, target: Target, item: T) -> None:
         """Add ``item`` of ``target``, as soon as there is room.
@@ -115,6 +129,10 @@ class Outbox(Generic[T]):
 
     def _full(self, queue: _Queue[T], size: int) -> bool:
         return bool(size and queue.size) and queue.size + size > self._share
+
+    @property
+    def _share(self) -> int:
+        return self._limit // len(self._queues)
 
     def _make_room(self, queue: _Queue[T], size: int) -> None:
         kept: list[T] = []

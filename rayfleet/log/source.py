@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rayfleet.cluster.heads import Target
+from rayfleet.cluster.heads import NodeGone, Target
 from rayfleet.errors import RayfleetError, ToolFailed, Unreachable, UsageError
 from rayfleet.log import frames
 from rayfleet.log.cursors import Cursors
@@ -72,7 +72,8 @@ class Source:
     """Reads one node in a thread of its own, and puts what comes into the outbox.
 
     ``connect`` is asked again after every loss, because the node may have been replaced;
-    ``start`` starts the program with a request.
+    ``start`` starts the program with a request. For the first ``patience`` seconds it is not told
+    that the node cannot be read yet.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class Source:
         start: Start,
         outbox: Outbox[Event],
         backoff: Backoff,
+        patience: float,
         now: Callable[[], float],
     ) -> None:
         self._target = target
@@ -93,6 +95,7 @@ class Source:
         self._outbox = outbox
         self._backoff = backoff
         self._now = now
+        self._patient_until = now() + patience
         self._stopped = threading.Event()
         self._stream: Stream | None = None
         self._cursors = Cursors()
@@ -136,6 +139,12 @@ class Source:
             try:
                 self._read_once()
                 return
+            except NodeGone as error:
+                if not self._request["follow"]:
+                    raise
+                # Workers come and go; the connection to one that goes is lost first.
+                self._put(Notice(error.what))
+                return
             except RayfleetError as error:
                 if self._stopped.is_set():
                     return
@@ -158,6 +167,8 @@ class Source:
         return until is None or time.time() < until + GRACE_SECONDS
 
     def _tell(self, problem: RayfleetError) -> None:
+        if not self._reached and self._now() < self._patient_until:
+            return
         if not self._reached and not self._lost:
             self._put(Trouble(problem))
         elif self._reads or problem.text() != self._lost:

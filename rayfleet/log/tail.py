@@ -8,13 +8,14 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, BinaryIO
 
-from rayfleet.cluster.heads import Heads, Target
+from rayfleet.cluster.heads import HEAD, Heads, Target
 from rayfleet.console import Console
 from rayfleet.errors import ToolFailed, UsageError
 from rayfleet.fleet.model import Cluster, Fleet
 from rayfleet.log.follow import Follower
 from rayfleet.log.match import Match
 from rayfleet.log.merge import Merge
+from rayfleet.log.newcomers import Newcomers
 from rayfleet.log.options import Options
 from rayfleet.log.output.highlight import Highlight
 from rayfleet.log.output.jsonl import JsonlSink
@@ -54,13 +55,13 @@ def tail_clusters(
     out = _stdout()
     with Heads(project, fleet) as heads:
         targets = heads.targets(clusters, options.nodes)
-        if not targets:
+        if not targets and not options.follow:
             raise UsageError(
-                f"there are no {options.nodes} to follow", next_step="invoke tail-logs --nodes head"
+                f"there are no {options.nodes} to read",
+                next_step="invoke tail-logs --nodes head --no-follow",
             )
-        if options.follow and console.err.isatty():
-            nodes = targets[0].name if len(targets) == 1 else f"{len(targets)} nodes"
-            console.say(f"following {nodes}; Ctrl-C ends it")
+        if options.follow and (console.err.isatty() or not targets):
+            console.say(f"{_what_is_followed(targets, options)}; Ctrl-C ends it")
         sink = _output(options, targets, out, fleet)
         if options.window is not None:
             sink = Merge(sink, window=options.window, targets=targets, say=console.say)
@@ -71,6 +72,7 @@ def tail_clusters(
             connect=heads.open,
             sink=match,
             say=console.say,
+            newcomers=_newcomers(heads, clusters, options),
             drop=options.drop,
         )
         try:
@@ -84,6 +86,20 @@ def tail_clusters(
             abandon(out)
             raise ToolFailed("stdout cannot be written", why=os.strerror(error.errno)) from error
         match.check()
+
+
+def _what_is_followed(targets: Sequence[Target], options: Options) -> str:
+    if not targets:
+        return f"there are no {options.nodes} yet; following each that joins"
+    nodes = targets[0].name if len(targets) == 1 else f"{len(targets)} nodes"
+    return f"following {nodes}" + ("" if options.nodes == HEAD else ", and each that joins")
+
+
+def _newcomers(heads: Heads, clusters: Sequence[Cluster], options: Options) -> Newcomers | None:
+    # Of the heads there is always one, whatever it is called.
+    if not options.follow or options.nodes == HEAD:
+        return None
+    return Newcomers(lambda: heads.targets(clusters, options.nodes))
 
 
 def _stdout() -> BinaryIO:

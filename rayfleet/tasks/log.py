@@ -58,8 +58,8 @@ def tail_logs(
 ) -> None:
     """Follow logs of many clusters, the autoscalers' by default.
 
-    A lost connection is taken up again where it was. Exits with 2 when some nodes could not be
-    read, and with 4 when none could.
+    A lost connection is taken up again where it was, and workers that join are followed as well.
+    Exits with 2 when some nodes could not be read, and with 4 when none could.
     """
     from rayfleet.log.options import Flags, read_options
     from rayfleet.log.tail import tail_clusters

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
@@ -110,17 +116,73 @@ def test_tags_that_one_side_sets_are_what_the_other_side_reads(released: Sandbox
     assert {"test-tag": "two", "other-tag": "three"}.items() <= head.node_tags(worker).items()
 
 
-def test_preempted_worker_is_replaced_by_the_autoscaler(released: SandboxCli) -> None:
+def test_preempted_worker_is_replaced_by_the_autoscaler_and_its_logs_by_the_new_ones(
+    released: SandboxCli, tmp_path: Path
+) -> None:
     (before,) = released.vms("europe-west4", "worker")
-    released("sandbox.preempt", "--cluster", "europe-west4").must()
-    assert before.name not in {row.name for row in released.vms("europe-west4", "worker")}
 
     def replaced() -> bool:
         entry = released.status()["europe-west4"]
         names = {row.name for row in released.vms("europe-west4", "worker")}
         return entry["state"] == "healthy" and bool(names - {before.name})
 
-    wait_until(replaced, what="a new worker", timeout=180, interval=3)
+    with following(released, tmp_path, "--cluster", "europe-west4", "--log", "raylet") as tail:
+        tail.wait_for_lines("")
+        released("sandbox.preempt", "--cluster", "europe-west4").must()
+        assert before.name not in {row.name for row in released.vms("europe-west4", "worker")}
+        wait_until(replaced, what="a new worker", timeout=180, interval=3)
+        old, new = tail.wait_for_note("is gone"), tail.wait_for_note("joined")
+        assert before.name.endswith(old.removeprefix("europe-west4/"))
+        assert old != new
+        tail.wait_for_lines(new)
+        tail.process.send_signal(signal.SIGINT)
+        assert tail.process.wait(timeout=60) == 0, tail.said()
+
+
+@dataclass
+class Tail:
+    """A ``tail-logs`` of workers that runs."""
+
+    process: subprocess.Popen[str]
+    out: Path
+    err: Path
+
+    def said(self) -> str:
+        return self.err.read_text()
+
+    def wait_for_lines(self, name: str) -> None:
+        """Wait for a line of a node whose name begins so."""
+        wait_until(
+            lambda: any(line.startswith(name) for line in self.out.read_text().splitlines()),
+            what=f"a line of {name or 'any node'}",
+            timeout=120,
+            interval=0.2,
+            reason=self.said,
+        )
+
+    def wait_for_note(self, news: str) -> str:
+        """Wait until ``NODE news`` or ``NODE: news`` is told; the node."""
+        found = wait_until(
+            lambda: re.search(rf"^(\S+?):? {news}$", self.said(), re.MULTILINE),
+            what=news,
+            timeout=120,
+            interval=0.2,
+            reason=self.said,
+        )
+        return found[1]
+
+
+@contextmanager
+def following(cli: SandboxCli, folder: Path, *words: str) -> Iterator[Tail]:
+    out, err = folder / "tail.out", folder / "tail.err"
+    with out.open("w") as stdout, err.open("w") as stderr:
+        words = ("tail-logs", "--nodes", "workers", *words)
+        process = cli.start(*words, stdout=stdout, stderr=stderr)
+    try:
+        yield Tail(process, out, err)
+    finally:
+        process.kill()
+        process.wait(timeout=30)
 
 
 def _serially(limit: int) -> dict[str, int]:

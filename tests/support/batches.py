@@ -69,6 +69,10 @@ class Kept:
         """Remember it."""
         self.told.append("idle")
 
+    def joined(self, target: Target) -> None:
+        """Remember it."""
+        self.told.append(f"joined {target.name}")
+
     def caught_up(self, target: Target) -> None:
         """Remember it."""
         self.told.append(f"caught up {target.name}")

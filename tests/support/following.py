@@ -70,6 +70,9 @@ class Kept:
         if self.enough.is_set():
             raise Enough
 
+    def joined(self, target: Target) -> None:
+        """Nothing depends on it."""
+
     def caught_up(self, target: Target) -> None:
         """Keep it."""
         self.caught.append(target.name)

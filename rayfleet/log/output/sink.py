@@ -60,6 +60,9 @@ class Sink(Protocol):
     def idle(self) -> None:
         """Called at least every 100 ms while nothing comes."""
 
+    def joined(self, target: Target) -> None:
+        """``target`` joined while the others were read; its batches come from now on."""
+
     def caught_up(self, target: Target) -> None:
         """What was in the files of ``target`` when it was first read has come."""
 
@@ -80,6 +83,9 @@ class Direct:
         """Raises BrokenPipeError when nobody reads any more."""
         if reader_is_gone(self._out):
             raise BrokenPipeError
+
+    def joined(self, target: Target) -> None:
+        """Nothing depends on it."""
 
     def caught_up(self, target: Target) -> None:
         """Nothing depends on it."""

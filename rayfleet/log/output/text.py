@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from rayfleet.log.output.harmless import harmless
 from rayfleet.log.output.sink import Batch, Direct
 from rayfleet.log.output.style import RESET, Style
+
+if TYPE_CHECKING:
+    from rayfleet.cluster.heads import Target
 
 WIDEST_FILE = 48
 _DRIVER = re.compile(r"^job-driver-(.+)\.log$")
@@ -33,7 +36,7 @@ class TextSink(Direct):
         highlight: Callable[[bytes], bytes] | None = None,
     ) -> None:
         super().__init__(out)
-        self._names = names
+        self._names = dict(names)
         self._style = style
         self._colours = (colours or {}) if style.colour else {}
         self._files = files
@@ -50,6 +53,13 @@ class TextSink(Direct):
             lines = self._highlight(lines)
         self._out.write(prefix + lines[:-1].replace(b"\n", b"\n" + prefix) + b"\n")
         self._out.flush()
+
+    def joined(self, target: Target) -> None:
+        """Make room for its name."""
+        self._names[target.cluster, target.node] = target.name
+        if len(target.name) > self._name_width:
+            self._name_width = len(target.name)
+            self._prefixes.clear()
 
     def _new_prefix(self, batch: Batch) -> bytes:
         name = self._names.get((batch.cluster, batch.node)) or f"{batch.cluster}/{batch.node}"

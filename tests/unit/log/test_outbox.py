@@ -109,3 +109,18 @@ def test_with_drop_a_node_has_its_turn_once_although_all_of_it_was_dropped() -> 
     outbox.put(B, Thing("b0"))
     assert outbox.dropped() == {A: 1}
     assert taken(outbox) == ["a1", "b0"]
+
+
+def test_a_node_that_joins_takes_a_share_and_gives_it_back() -> None:
+    outbox = Outbox[Thing]([A], limit=60)
+    putting(outbox, A, *(Thing(str(n)) for n in range(6))).join(10)
+    outbox.add(B)
+    waiting = putting(outbox, A, Thing("late"))
+    outbox.put(B, Thing("b"))
+    assert [outbox.take(0) for _ in range(2)] == [(A, Thing("0")), (B, Thing("b"))]
+    assert waiting.is_alive()
+    # Half of the room is taken by the five that are left; all of it is theirs again.
+    outbox.remove(B)
+    waiting.join(10)
+    assert not waiting.is_alive()
+    assert taken(outbox) == ["1", "2", "3", "4", "5", "late"]

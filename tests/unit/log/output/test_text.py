@@ -6,6 +6,7 @@ import io
 
 import pytest
 
+from rayfleet.cluster.heads import Target
 from rayfleet.errors import UsageError
 from rayfleet.log.output.harmless import harmless
 from rayfleet.log.output.highlight import Highlight
@@ -43,6 +44,16 @@ def test_a_worker_is_called_by_its_name_and_an_unknown_node_by_its_id() -> None:
     sink.write(batch(b"a\n", node="i-12"))
     sink.write(batch(b"b\n", node="i-13"))
     assert out.getvalue() == b"eu/worker-12 | a\neu/i-13      | b\n"
+
+
+def test_the_column_of_names_grows_with_a_node_that_joins() -> None:
+    out = io.BytesIO()
+    sink = TextSink(out, {("eu", "head"): "eu"}, PLAIN)
+    sink.write(batch(b"a\n"))
+    sink.joined(Target(cluster="eu", region="eu", node="i-12", name="eu/worker-12"))
+    sink.write(batch(b"b\n", node="i-12"))
+    sink.write(batch(b"c\n"))
+    assert out.getvalue() == b"eu | a\neu/worker-12 | b\neu           | c\n"
 
 
 def test_files_are_told_apart_in_a_column_that_grows() -> None:
