@@ -63,9 +63,9 @@ class Stream:
     """
 
     def __init__(
-        self, transport: Transport, cluster: str, command: str, given: bytes, *, timeout: float
+        self, transport: Transport, node: str, command: str, given: bytes, *, timeout: float
     ) -> None:
-        self.cluster = cluster
+        self.node = node
         self.channel = transport.open_session(timeout=timeout)
         self._closed = False
         self._stderr = b""
@@ -124,9 +124,9 @@ class Stream:
         Raises:
             ConnectionLost: the connection broke first.
         """
-        yield from _chunks(self.channel, self.cluster, wake=wake)
+        yield from _chunks(self.channel, self.node, wake=wake)
         if self.was_cut:
-            raise ConnectionLost(f"{self.cluster}: the connection to the head was lost")
+            raise _lost(self.node)
 
     def close(self) -> None:
         """End the remote command and the iteration; fine to call twice."""
@@ -135,9 +135,7 @@ class Stream:
             self.channel.close()
 
 
-def run_command(
-    transport: Transport, cluster: str, command: str, *, timeout: float
-) -> CommandResult:
+def run_command(transport: Transport, node: str, command: str, *, timeout: float) -> CommandResult:
     """Run ``command`` with no input to its end, at most ``timeout`` seconds.
 
     Raises:
@@ -150,17 +148,17 @@ def run_command(
     try:
         channel.exec_command(command)
         channel.shutdown_write()
-        for is_error, chunk in _chunks(channel, cluster, deadline=deadline):
+        for is_error, chunk in _chunks(channel, node, deadline=deadline):
             outputs[is_error].extend(chunk)
             if len(outputs[is_error]) > MAX_OUTPUT_BYTES:
-                raise ToolFailed(f"{cluster}: {_short(command)!r} printed more than 16 MiB")
+                raise ToolFailed(f"{node}: {_short(command)!r} printed more than 16 MiB")
         if not channel.status_event.wait(_remaining(deadline)):
             raise TimeoutError
         if channel.exit_status == -1 and not channel.eof_received:
-            raise ConnectionLost(f"{cluster}: the connection to the head was lost")
+            raise _lost(node)
     except TimeoutError:
         raise Unreachable(
-            f"{cluster}: {_short(command)!r} on the head did not end within {timeout:.0f} s"
+            f"{node}: {_short(command)!r} did not end within {timeout:.0f} s"
         ) from None
     finally:
         channel.close()
@@ -190,7 +188,7 @@ def cause(error: BaseException) -> str:
 
 
 def _chunks(
-    channel: Channel, cluster: str, *, deadline: float | None = None, wake: float | None = None
+    channel: Channel, node: str, *, deadline: float | None = None, wake: float | None = None
 ) -> Iterator[tuple[bool, bytes]]:
     """Yield (is it stderr, bytes) until both ended; empty bytes after ``wake`` seconds of nothing.
 
@@ -207,9 +205,9 @@ def _chunks(
     while True:
         ended = channel.eof_received or channel.closed
         if channel.recv_stderr_ready():
-            yield True, _received(channel.recv_stderr, cluster)
+            yield True, _received(channel.recv_stderr, node)
         elif channel.recv_ready():
-            yield False, _received(channel.recv, cluster)
+            yield False, _received(channel.recv, node)
         elif ended:
             return
         elif not arrived.wait(wake if deadline is None else _remaining(deadline)):
@@ -218,11 +216,15 @@ def _chunks(
             yield False, b""
 
 
-def _received(read: Callable[[int], bytes], cluster: str) -> bytes:
+def _received(read: Callable[[int], bytes], node: str) -> bytes:
     try:
         return read(CHUNK_BYTES)
     except (OSError, EOFError) as error:
-        raise ConnectionLost(f"{cluster}: the connection to the head was lost") from error
+        raise _lost(node) from error
+
+
+def _lost(node: str) -> ConnectionLost:
+    return ConnectionLost(f"{node}: the connection was lost")
 
 
 def _remaining(deadline: float) -> float:

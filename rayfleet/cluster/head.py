@@ -135,7 +135,7 @@ class Head:
         Raises:
             Unreachable: nobody listens there, or the connection to the head was lost.
         """
-        with self._mapped(f"port {port} of the head does not answer"):
+        with self._mapped(f"port {port} there does not answer"):
             return port_channel(self._transport, port, timeout=timeout)
 
     @property
@@ -163,13 +163,11 @@ class Head:
     def _transport(self) -> Transport:
         transport = self._link.transport
         if transport is None or not transport.is_active():
-            raise Unreachable(
-                f"{self.address.name}: the connection to the {self.address.kind} was lost"
-            )
+            raise Unreachable(f"{self.address.name}: the connection was lost")
         return transport
 
     @contextmanager
-    def _mapped(self, what: str = "the head did not run a command") -> Iterator[None]:
+    def _mapped(self, what: str = "no command could be run") -> Iterator[None]:
         from paramiko.ssh_exception import SSHException
 
         try:

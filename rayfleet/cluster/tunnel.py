@@ -81,7 +81,7 @@ class ChannelSocket:
         try:
             self.channel.sendall(data)
         except (SSHException, EOFError) as error:
-            raise ConnectionResetError("the connection to the head was lost") from error
+            raise ConnectionResetError("the connection was lost") from error
 
     def makefile(self, mode: str, *_args: object, **_kwargs: object) -> io.BufferedReader:
         """A buffered reader of the channel; only ``rb`` is supported."""

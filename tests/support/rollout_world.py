@@ -220,7 +220,7 @@ class WorldShell:
 
     def run(self, command: str, *, timeout: float) -> CommandResult:
         if not (self.world.node and self.world.answers):
-            raise Unreachable("us-east5: the connection to the head was lost")
+            raise Unreachable("us-east5: the connection was lost")
         done = subprocess.run(
             ["sh", "-c", command],
             env={"HOME": str(self.world.home), "PATH": "/usr/bin:/bin"},

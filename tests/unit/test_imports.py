@@ -36,7 +36,8 @@ ALLOWED = {
     "rayfleet.tasks.sandbox",
     "rayfleet.tasks.vault",
     "rayfleet.tasks.worker",
-    # not a collection: optional words of a command line
+    # no collections: optional words of a command line, and wrong ones
+    "rayfleet.tasks.mistyped",
     "rayfleet.tasks.words",
 }
 HEAVY = (

@@ -19,6 +19,7 @@ from invoke.program import Program
 from invoke.tasks import Task
 
 from rayfleet.tasks import ns
+from rayfleet.tasks.mistyped import explained
 
 ROOT = Path(__file__).parents[2]
 MAX_SUMMARY = 60  # characters, so that `invoke --list` fits a terminal of 80
@@ -79,6 +80,48 @@ def test_positional_arguments_are_words_and_no_options() -> None:
         parsed("upload", "here")
     with pytest.raises(ParseError, match="No idea what '--nope' is"):
         parsed("ssh", "--nope")
+
+
+@pytest.mark.parametrize(
+    ("line", "what", "next_step"),
+    [
+        ("configs", "there is no task 'configs'", "invoke update-configs"),
+        ("xyz", "there is no task 'xyz'", "invoke --list"),
+        (
+            "tail-logs foo",
+            "tail-logs takes no 'foo', and there is no task 'foo'",
+            "invoke tail-logs --help",
+        ),
+        (
+            "restart --clustr us-*",
+            "restart has no option '--clustr'",
+            "invoke restart --help (did you mean --cluster?)",
+        ),
+        ("--zzz", "invoke has no option '--zzz'", "invoke --help"),
+        ("tail-logs --tail", "tail-logs: --tail needs a value", "invoke tail-logs --help"),
+        ("jobs.submit", "jobs.submit needs entrypoint", "invoke jobs.submit --help"),
+        (
+            "tail-logs --merge restart",
+            "'restart' is ambiguous when given after an optional-value flag",
+            "invoke --list",
+        ),
+    ],
+)
+def test_a_mistyped_line_is_told_with_the_next_command(
+    line: str, what: str, next_step: str
+) -> None:
+    with pytest.raises(ParseError) as caught:
+        parsed(*line.split())
+    assert explained(caught.value, TASKS) == f"error: {what}\n  next: {next_step}"
+
+
+def test_the_program_says_it_so() -> None:
+    finished = subprocess.run(
+        [INVOKE, "tail-log"], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert finished.returncode == 1
+    assert finished.stdout == ""
+    assert finished.stderr == "error: there is no task 'tail-log'\n  next: invoke tail-logs\n"
 
 
 def test_the_table_in_the_readme_is_fresh() -> None:

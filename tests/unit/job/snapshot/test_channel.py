@@ -37,7 +37,7 @@ class CannedStream:
         """Give the chunks; none of them is empty."""
         yield from filter(None, self.chunks)
         if self.cut:
-            raise ConnectionLost("us-east5: the connection to the head was lost")
+            raise ConnectionLost("us-east5: the connection was lost")
 
     def close(self) -> None:
         """Remember that the command was ended."""

@@ -206,7 +206,7 @@ class FakeHead:
     def run(self, command: str, *, timeout: float) -> CommandResult:
         """Answer the two commands that gates run."""
         if not self.answers:
-            raise Unreachable("us-east5: the connection to the head was lost")
+            raise Unreachable("us-east5: the connection was lost")
         if "started.json" in command:
             return CommandResult(code=0 if self.record else 1, stdout=self.record, stderr="")
         assert timeout > 0

@@ -32,7 +32,7 @@ def test_a_head_that_runs_a_command_is_reached() -> None:
 
 def test_a_head_that_does_not_answer_is_waited_for() -> None:
     reading = said(SSH, head=FakeHead(FakeRay(), answers=False))
-    assert reading == Reading(Verdict.NOT_YET, "us-east5: the connection to the head was lost")
+    assert reading == Reading(Verdict.NOT_YET, "us-east5: the connection was lost")
 
 
 def test_a_well_head_is_well() -> None:
@@ -159,7 +159,7 @@ def test_a_well_cluster_has_no_trouble() -> None:
 @pytest.mark.parametrize(
     ("head", "expected"),
     [
-        (FakeHead(FakeRay(), answers=False), "ssh: us-east5: the connection to the head was lost"),
+        (FakeHead(FakeRay(), answers=False), "ssh: us-east5: the connection was lost"),
         (FakeHead(FakeRay(gcs=False)), "health: us-east5: the Ray dashboard does not answer: "),
         (FakeHead(FakeRay(agent=False)), "health: the agent of the head does not answer yet"),
         (FakeHead(FakeRay(token="t")), "health: us-east5: the head refuses us: it wants a token"),
