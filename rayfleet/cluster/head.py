@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ KEEPALIVE_SECONDS = 15
 DEAD_AFTER_MILLISECONDS = 45_000
 OPEN_SECONDS = 20.0
 FAN_OUT_LIMIT = 16
+_LOADING = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +91,7 @@ class Head:
         """
         # Without a handler Python prints paramiko's warnings and tracebacks on stderr.
         logging.getLogger("paramiko").addHandler(logging.NullHandler())
+        _load_ssh()
         link = _Link(address, timeout)
         try:
             link.open()
@@ -196,6 +199,15 @@ def gather(
 
     jobs = {address.cluster: partial(visit, address) for address in addresses}
     return fan_out(jobs, limit=limit, timeout=timeout, what="the head")
+
+
+def _load_ssh() -> None:
+    """Import Fabric, and with it the whole of paramiko, in one thread.
+
+    Its modules import each other in circles: threads that begin in different places find halves.
+    """
+    with _LOADING:
+        import fabric  # noqa: F401
 
 
 class _Link:
