@@ -219,7 +219,8 @@ class Follower:
             self.say(error.text())
         self._tell_dropped()
         self._outbox.remove(target)
-        del self._sources[target]
+        # This was its last word; at an exit no thread may still be clearing up.
+        self._sources.pop(target).join(JOIN_SECONDS)
         self.sink.ended(target)
 
     def _tell_dropped(self) -> None:
