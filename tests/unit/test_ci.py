@@ -7,6 +7,8 @@ import sys
 import time
 from pathlib import Path
 
+from tests.support.processes import runs
+
 ROOT = Path(__file__).parents[2]
 WITHIN = ROOT / "scripts" / "ci" / "within.py"
 
@@ -21,12 +23,6 @@ def within(seconds: int, script: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def is_alive(pid: int) -> bool:
-    """Whether a process still runs; a zombie does not."""
-    stat = Path(f"/proc/{pid}/stat")
-    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
-
-
 def test_the_exit_code_of_the_command_is_passed_on() -> None:
     assert within(30, "exit 7").returncode == 7
     assert within(30, "kill -TERM $$").returncode == 128 + 15
@@ -39,7 +35,7 @@ def test_what_hangs_is_named_and_ended() -> None:
     assert time.monotonic() - started < 30
     assert "not done after 1 s" in finished.stderr
     assert "sleep 600" in finished.stderr
-    assert not is_alive(int(finished.stdout))
+    assert not runs(int(finished.stdout))
 
 
 def test_a_daemon_in_a_session_of_its_own_is_ended_too(tmp_path: Path) -> None:
@@ -48,4 +44,4 @@ def test_a_daemon_in_a_session_of_its_own_is_ended_too(tmp_path: Path) -> None:
     script = f"setsid bash -c 'echo $$ > {pid_file}; exec sleep 600' >/dev/null 2>&1 & disown;"
     finished = within(30, f"{script} until [ -s {pid_file} ]; do sleep 0.05; done")
     assert finished.returncode == 0
-    assert not is_alive(int(pid_file.read_text()))
+    assert not runs(int(pid_file.read_text()))

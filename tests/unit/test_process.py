@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from rayfleet.errors import PrerequisiteMissing, ToolFailed
 from rayfleet.process import must_run, run
 from rayfleet.waiting import wait_until
+from tests.support.processes import runs
 
 
 def test_lines_are_handed_on_kept_and_logged(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_past_the_deadline_the_whole_group_ends(tmp_path: Path) -> None:
     with pytest.raises(ToolFailed, match="did not end within"):
         run([sys.executable, "-c", code], timeout=2)
     child = int(mark.read_text())
-    wait_until(lambda: not _runs(child), what="the grandchild to end", timeout=10)
+    wait_until(lambda: not runs(child), what="the grandchild to end", timeout=10)
 
 
 def test_a_program_dies_with_an_operator_that_is_killed(tmp_path: Path) -> None:
@@ -64,16 +64,7 @@ def test_a_program_dies_with_an_operator_that_is_killed(tmp_path: Path) -> None:
     )
     operator = subprocess.Popen([sys.executable, "-c", code, mark])
     child = int(wait_until(lambda: mark.exists() and mark.read_text(), what="it", timeout=20))
-    assert _runs(child)
+    assert runs(child)
     operator.kill()
     operator.wait(timeout=10)
-    wait_until(lambda: not _runs(child), what="the program to end", timeout=10)
-
-
-def _runs(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (ProcessLookupError, FileNotFoundError):
-        return False
-    return state != "Z"
+    wait_until(lambda: not runs(child), what="the program to end", timeout=10)

@@ -150,7 +150,11 @@ def _python(server: Process, family: list[Process]) -> str:
 
 
 def environment(pid: int, proc: str = "/proc") -> dict[str, str]:
-    """The environment of the GCS, without what leads elsewhere; ours when it is not for us."""
+    """The environment of the GCS, without what leads elsewhere; ours when it is not for us.
+
+    Raises:
+        NotFound: the GCS has ended.
+    """
     env = dict(os.environ)
     try:
         with open(f"{proc}/{pid}/environ", "rb") as stream:  # noqa: PTH123
@@ -158,6 +162,8 @@ def environment(pid: int, proc: str = "/proc") -> dict[str, str]:
             env = {name: value for name, _, value in pairs if name}
     except PermissionError:
         pass  # Ray of another user: without its token the GCS decides
+    except (FileNotFoundError, ProcessLookupError) as error:
+        raise NotFound("no-ray", "Ray ended while it was being looked for") from error
     for name in MISLEADING:
         env.pop(name, None)
     # Ray's C++ part would tell its own story on stderr.

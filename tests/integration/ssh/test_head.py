@@ -21,6 +21,7 @@ from rayfleet.cluster.head import Head, HeadAddress, gather
 from rayfleet.cluster.known_hosts import record_host_key
 from rayfleet.errors import PrerequisiteMissing, ToolFailed, Unreachable, UsageError
 from rayfleet.waiting import wait_until
+from tests.support.processes import runs
 from tests.support.sshd import LocalSshd, make_key
 
 pytestmark = pytest.mark.integration
@@ -87,16 +88,16 @@ def test_a_command_that_was_given_something_ends_with_its_connection(sshd: Local
             output += next(chunks)
         pids = output.split()[1:]
         sshd.kill_sessions()
-        wait_until(lambda: all(not_running(int(pid)) for pid in pids), what="the end", timeout=20)
+        wait_until(lambda: not any(runs(int(pid)) for pid in pids), what="the end", timeout=20)
 
 
 def test_closing_a_stream_ends_the_remote_command_even_a_silent_one(sshd: LocalSshd) -> None:
     with Head.open(sshd.address()) as head:
         stream = head.stream("sleep 600 & echo $! $$; wait")
         pids = next(iter(stream)).split()
-        assert all(Path(f"/proc/{int(pid)}").exists() for pid in pids)
+        assert all(runs(int(pid)) for pid in pids)
         stream.close()
-        wait_until(lambda: all(not_running(int(pid)) for pid in pids), what="the end", timeout=20)
+        wait_until(lambda: not any(runs(int(pid)) for pid in pids), what="the end", timeout=20)
 
 
 def test_a_stream_ends_with_the_exit_code_and_all_bytes(sshd: LocalSshd) -> None:
@@ -378,13 +379,6 @@ def test_gather_keeps_every_result_and_a_dead_head_delays_nobody(
     assert {results[f"live-{number}"] for number in range(4)} == {"ok\n"}
     assert isinstance(results["dead"], Unreachable)
     assert "not known" in str(results["stranger"])
-
-
-def not_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
 
 
 def children() -> set[int]:

@@ -158,3 +158,8 @@ def test_the_environment_is_that_of_the_gcs_without_what_leads_elsewhere(proc: P
         "HOME": "/home/ray",
         "RAY_BACKEND_LOG_LEVEL": "fatal",
     }
+
+
+def test_a_gcs_that_ended_meanwhile_is_no_ray(proc: Proc) -> None:
+    with pytest.raises(NotFound, match="Ray ended while it was being looked for"):
+        environment(4242, str(proc.root))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from rayfleet.rollout.gates.gate import GateTimes, Reading, Verdict
 from rayfleet.rollout.gates.run import read_gate, run_gates
 from rayfleet.rollout.performer import Inconclusive
 from rayfleet.waiting import wait_until
+from tests.support.processes import runs
 from tests.unit.job.canned import FakeClock
 from tests.unit.rollout.gates.fakes import DIGEST, subject_of
 
@@ -134,12 +134,4 @@ def test_a_program_that_does_not_end_is_no_answer_and_is_ended(tmp_path: Path) -
     with pytest.raises(Inconclusive, match="the program has not ended yet"):
         run_gates([gate], subject_of(), times=times, narrate=lambda text: None)
     pid = (tmp_path / "pid").read_text().strip() if (tmp_path / "pid").exists() else ""
-    wait_until(lambda: not _lives(pid), what="its end", timeout=30, interval=0.02)
-
-
-def _lives(pid: str) -> bool:
-    try:
-        os.kill(int(pid), 0)
-    except (ProcessLookupError, ValueError):
-        return False
-    return "zombie" not in Path(f"/proc/{pid}/status").read_text()
+    wait_until(lambda: not (pid and runs(int(pid))), what="its end", timeout=30, interval=0.02)
