@@ -31,7 +31,7 @@ pytestmark = pytest.mark.integration
 
 LOGIN = Credentials(username="me", password="hunter2-secret")
 QUICK = Retries(attempts=3, first_wait=0.01, longest_wait=0.02, read_timeout=30)
-HASTY = Retries(attempts=2, first_wait=0.01, read_timeout=0.2)
+HASTY = Retries(attempts=2, first_wait=0.01, read_timeout=1.0)
 # More than the buffers of a connection hold, so that who does not read stops the sender.
 BIG = random_blob(24 << 20)
 SMALL = random_blob(5000)

@@ -157,7 +157,7 @@ def test_what_may_pass_is_begun_again(
 
 def test_a_stalled_upload_is_given_up(server: ScriptedServer, proxy: Tunnels) -> None:
     server.respond = uploading(Answer(how="stall", read=100_000), CREATED)
-    with connect(Retries(attempts=2, first_wait=0.01, read_timeout=0.3)) as registry:
+    with connect(Retries(attempts=2, first_wait=0.01, read_timeout=2.0)) as registry:
         registry.send_blob("p/r", BIG)
     assert [each.method for each in server.asked].count("PUT") == 2
 

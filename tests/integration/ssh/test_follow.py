@@ -123,8 +123,10 @@ def test_dead_heads_are_told_at_once_and_hold_up_nobody(
 
     def connect(target: Target) -> Head:
         # The others are not done before this one has come.
-        assert target.name == CLUSTER or came.wait(SECONDS)
-        return Head.open(sshd.address(target.name, port=ports[target.name]), timeout=1)
+        alive = target.name == CLUSTER
+        assert alive or came.wait(SECONDS)
+        address = sshd.address(target.name, port=ports[target.name])
+        return Head.open(address, timeout=SECONDS if alive else 1.0)
 
     follower = follower_of(
         dict.fromkeys(ports, sshd), request(ray, follow=False), sink, said.append, connect=connect

@@ -170,11 +170,11 @@ def test_a_node_that_hangs_holds_up_nobody(fleet: LoopbackFleet, heads: Heads) -
     results = heads.each(
         heads.targets(fleet.clusters),
         lambda head: head.run("echo fine", timeout=30).stdout,
-        timeout=5.0,
+        timeout=12.0,
     )
-    assert time.monotonic() - begun < 15
+    assert time.monotonic() - begun < 24.0
     assert list(results) == ["us-central2", "europe-west4", "us-east5"]
-    assert "did not answer within 5 s" in str(results["us-central2"])
+    assert "did not answer within 12 s" in str(results["us-central2"])
     assert "europe-west4 has no head" in str(results["europe-west4"])
     assert results["us-east5"] == "fine\n"
 

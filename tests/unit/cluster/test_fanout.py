@@ -26,9 +26,9 @@ def test_a_job_that_hangs_costs_the_others_at_most_its_timeout() -> None:
     never = threading.Event()
     jobs = {"dead": never.wait, **{f"live{n}": (lambda: True) for n in range(5)}}
     start = time.monotonic()
-    results = fan_out(jobs, limit=1, timeout=0.3, what="the head")
+    results = fan_out(jobs, limit=1, timeout=2.0, what="the head")
     never.set()
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 4.0
     assert isinstance(results.pop("dead"), Unreachable)
     assert set(results.values()) == {True}
 
