@@ -42,7 +42,7 @@ class Target:
 
 
 class NodeGone(Unreachable):
-    """There is no such node, and it will not come back: who replaces it has another name."""
+    """The cloud has no such node now; who is there is in a new list of :meth:`Heads.targets`."""
 
 
 class Heads:
