@@ -177,10 +177,13 @@ def test_docker_pulls_and_runs_the_very_image_that_was_built(
     reference = shelf.reference(region, compression)
     with closing(DockerClient.from_env()) as client:
         version = client.version()["Version"]
-        if compression is Compression.ZSTD and int(version.split(".")[0]) < FIRST_WITH_ZSTD:
-            pytest.skip(f"engine {version} cannot pull zstd")
         forget(client, shelf)
         login = {"username": registry.username, "password": registry.password}
+        if compression is Compression.ZSTD and int(version.split(".")[0]) < FIRST_WITH_ZSTD:
+            # What the README says of such an engine, and all that can be tried with one.
+            *_, last = client.api.pull(reference, auth_config=login, stream=True, decode=True)
+            assert "tar header" in last["error"]
+            return
         try:
             pulled = client.images.pull(reference, auth_config=login)
             assert f"@{shelf.published[compression].digest}" in pulled.attrs["RepoDigests"][0]

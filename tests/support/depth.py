@@ -13,7 +13,8 @@ T = TypeVar("T")
 
 DEEP = os.environ.get("TESTS") == "deep"
 
-deep = pytest.mark.skipif(not DEEP, reason="one of make test-deep")
+REASON = "one of make test-deep"
+deep = pytest.mark.skipif(not DEEP, reason=REASON)
 """Marks a long test of what others show more quickly."""
 
 

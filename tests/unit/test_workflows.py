@@ -34,11 +34,16 @@ EXPRESSION = re.compile(r"\$\{\{.*?\}\}")
 
 
 def test_the_workflows_are_those_of_a_release() -> None:
-    assert set(WORKFLOWS) == {"test", "release", "restart"}
-    assert "push" in WORKFLOWS["test"].triggers
-    assert set(WORKFLOWS["release"].triggers) == {"schedule", "workflow_dispatch"}
-    (weekly,) = WORKFLOWS["release"].triggers["schedule"]
-    assert re.fullmatch(r"\d+ \d+ \* \* [0-6]", weekly["cron"])
+    assert set(WORKFLOWS) == {"test", "nightly", "release", "restart"}
+    assert {"push", "pull_request"} <= set(WORKFLOWS["test"].triggers)
+    for name, cron in (("release", r"\d+ \d+ \* \* [0-6]"), ("nightly", r"\d+ \d+ \* \* \*")):
+        assert set(WORKFLOWS[name].triggers) == {"schedule", "workflow_dispatch"}
+        (when,) = WORKFLOWS[name].triggers["schedule"]
+        assert re.fullmatch(cron, when["cron"])
+
+
+def test_every_case_of_every_series_runs_each_night() -> None:
+    assert WORKFLOWS["nightly"].runs() == ["sudo make test-deep"]
 
 
 def test_a_merged_pin_starts_the_restart_in_a_protected_environment() -> None:
