@@ -1,21 +1,23 @@
-"""A hundred jobs over the loss of a head: rayfleet's job vault against a loop over Ray's CLI.
+"""A hundred jobs over the loss of a head: rayfleet's job vault against Ray's own CLI and SDK.
 
     .venv/bin/python scripts/bench/jobs.py [--json] [--jobs 100]
 
 A real Ray head has the jobs: four run, all others wait for a slice, each with a working
 directory, variables, metadata and needs of its own. Its jobs are saved with `invoke
-jobs.backup` and with `ray list jobs --detail` plus a copy of the directories that the head has
-unpacked. Then the head is lost; a new one gets the jobs from `invoke jobs.restore`, another from
-`ray job submit --no-wait` per job. Times are of whole commands. At the end every field that a job
-was given is compared with what Ray's own store has, and every start of every job was counted.
+jobs.backup`, with `ray list jobs --detail`, and with the list of Ray's SDK, the latter two with a
+copy of the directories that the head has unpacked. Then the head is lost; a new one gets the jobs
+from `invoke jobs.restore`, another from `ray job submit --no-wait` per job, a third from one
+process with one client of the SDK and threads. Times are of whole commands. At the end every field
+that a job was given is compared with what Ray's own store has, and every start of every job was
+counted.
 
-The loop is told the resources by hand, which its list does not have: without them all jobs
+The peers are told the resources by hand, which their lists do not have: without them all jobs
 would start on the head at once. They do not count as brought back.
 
 Other work on the machine flatters rayfleet, whose restore paces itself by the clock: the column
 `others`, processors that were busy before a measurement, should be near 0.
 
-It needs root (a head is a namespace of its own) and four minutes of a quiet machine. Exit code
+It needs root (a head is a namespace of its own) and six minutes of a quiet machine. Exit code
 1: a bar was missed, or rayfleet lost something. With --json the last line is one JSON object:
 {"ratios": {...}, "bars": {...}, "fields": {...}, "jobs": {...}, "figures": {...}}.
 """
@@ -33,7 +35,7 @@ from pathlib import Path
 
 from preserving.fleet import make_operator
 from preserving.machine import Machine, environment, require_machine
-from preserving.methods import RAY, Method, RayCli, Rayfleet
+from preserving.methods import RAY, Method, RayCli, Rayfleet, RaySdk
 from preserving.report import Report, Trial
 from preserving.workload import RUNNING, Workload, make_workload
 from terminal import end_cleanly, say
@@ -68,13 +70,14 @@ def main() -> None:
 
 
 def measured(scratch: Path, count: int) -> Report:
-    """Both methods on heads with the same jobs."""
+    """All methods on heads with the same jobs."""
     machine = Machine(folder=scratch / "head")
     operator = make_operator(scratch / "operator", machine)
     workload = make_workload(scratch, count)
-    methods: tuple[Method, Method] = (
+    methods: tuple[Method, ...] = (
         Rayfleet(operator=operator),
         RayCli(machine=machine, folder=scratch / "copies"),
+        RaySdk(machine=machine, folder=scratch / "copies-sdk"),
     )
     trials = [Trial(key=one.key, title=one.title, invented=one.invented) for one in methods]
     warm(operator.environment)
@@ -95,8 +98,8 @@ def measured(scratch: Path, count: int) -> Report:
             give_back(machine, workload, method, trial)
     finally:
         machine.lose()
-    ours, theirs = trials
-    return Report(before=before, running=workload.running, ours=ours, theirs=theirs)
+    ours, *peers = trials
+    return Report(before=before, running=workload.running, ours=ours, peers=tuple(peers))
 
 
 def give_back(machine: Machine, workload: Workload, method: Method, trial: Trial) -> None:

@@ -1,4 +1,4 @@
-"""The two ways to keep the jobs of a cluster over the loss of its head."""
+"""The ways to keep the jobs of a cluster over the loss of its head."""
 
 from __future__ import annotations
 
@@ -27,6 +27,10 @@ RAY = str(Path(sys.executable).with_name("ray"))
 COMMAND_SECONDS = 900.0
 QUIET_SECONDS = 1.0
 PACKAGES = "session_latest/runtime_resources/working_dir_files"
+# The fields that Ray's lists do not have, and that the peers are told.
+INVENTED = frozenset(name.removeprefix("entrypoint_") for name in NEEDS)
+SDK_PROGRAM = Path(__file__).with_name("sdk_run.py")
+SDK_THREADS = 8
 
 
 @dataclass(kw_only=True)
@@ -82,7 +86,7 @@ class RayCli:
     folder: Path
     key: str = "ray_cli"
     title: str = "ray list jobs, ray job submit"
-    invented: frozenset[str] = frozenset(name.removeprefix("entrypoint_") for name in NEEDS)
+    invented: frozenset[str] = INVENTED
     _jobs: list[dict[str, Any]] = field(default_factory=list)
 
     def backup(self, watch: Stopwatch) -> Mapping[str, Any]:
@@ -127,15 +131,36 @@ class RayCli:
         ]
 
     def _ray(self, command: Sequence[str]) -> str:
-        done = subprocess.run(
-            [*self.machine.door, *command],
-            env=environment() | {"RAY_AUTH_MODE": "disabled"},
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_SECONDS,
-            check=True,
-        )
-        return done.stdout
+        return _beside(self.machine, command)
+
+
+@dataclass(kw_only=True)
+class RaySdk:
+    """One ``JobSubmissionClient`` in one process with threads: the strongest peer there is.
+
+    As the loop it is told the resources, which count for nothing; see `sdk_run.py`.
+    """
+
+    machine: Machine
+    folder: Path
+    key: str = "ray_sdk"
+    title: str = f"Ray's SDK, one process, {SDK_THREADS} threads"
+    invented: frozenset[str] = INVENTED
+
+    def backup(self, watch: Stopwatch) -> Mapping[str, Any]:
+        """The list as the SDK has it, and a copy of what the head has unpacked."""
+        with watch.running():
+            return self._run("backup", str(self.machine.ray / PACKAGES))
+
+    def restore(self, watch: Stopwatch) -> Mapping[str, Any]:
+        """All jobs by threads."""
+        with watch.running():
+            return self._run("restore", json.dumps(NEEDS), str(SDK_THREADS))
+
+    def _run(self, verb: str, *words: str) -> Mapping[str, Any]:
+        command = [sys.executable, str(SDK_PROGRAM), verb, str(self.folder), *words]
+        told: dict[str, Any] = json.loads(_beside(self.machine, command).splitlines()[-1])
+        return told
 
 
 @dataclass(kw_only=True)
@@ -213,6 +238,19 @@ def _phases(said: Sequence[tuple[float, str]], end: float) -> dict[str, float]:
             found[name] = round(at - before, 3)
             before = at
     return {**found, "the rest": round(end - before, 3)}
+
+
+def _beside(machine: Machine, command: Sequence[str]) -> str:
+    """The output of a program that finds the head at 127.0.0.1."""
+    done = subprocess.run(
+        [*machine.door, *command],
+        env=environment() | {"RAY_AUTH_MODE": "disabled"},
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_SECONDS,
+        check=True,
+    )
+    return done.stdout
 
 
 def _option(name: str, value: object) -> tuple[str, str]:
