@@ -29,14 +29,14 @@ LOG_SECONDS = 5.0
 class Sample:
     """One run. Seconds of wall-clock time and of processors.
 
-    ``seconds`` is without the start of the interpreter for programs that measure themselves,
-    ``process`` always the whole program. ``engine`` and ``client`` are processor time, ``foreign``
-    the processors that others kept busy meanwhile. ``twice`` counts the uploads that were not
-    of a missing blob, or not the first of it. ``told`` is what the program wrote itself.
+    ``seconds`` are those of the whole program, the start of its interpreter included. ``packed``
+    is the size of the compressed layers in bytes. ``engine`` and ``client`` are processor time,
+    ``foreign`` the processors that others kept busy meanwhile. ``twice`` counts the uploads that
+    were not of a missing blob, or not the first of it. ``told`` is what the program wrote itself.
     """
 
     seconds: float
-    process: float
+    packed: int
     engine: float
     client: float
     foreign: float
@@ -82,17 +82,17 @@ class Meter:
         before = self._read()
         begin = time.perf_counter()
         must_run(command, timeout=RUN_SECONDS, what=method.title, env=_environment(folder))
-        process = time.perf_counter() - begin
+        seconds = time.perf_counter() - begin
         after = self._read()
         engine, client, others, busy = (b - a for a, b in zip(before, after, strict=True))
         told = json.loads(job.result.read_text()) if job.result.is_file() else {}
-        uploads, twice, requests = _traffic(registries, image)
+        packed, uploads, twice, requests = _traffic(registries, image)
         return Sample(
-            seconds=told.get("seconds", process),
-            process=process,
+            seconds=seconds,
+            packed=packed,
             engine=engine,
             client=client,
-            foreign=max(0.0, busy - engine - client - others) / process,
+            foreign=max(0.0, busy - engine - client - others) / seconds,
             requests=requests,
             uploads=uploads,
             twice=twice,
@@ -122,8 +122,9 @@ def _environment(folder: Path) -> dict[str, str]:
     return {**os.environ, "DOCKER_CONFIG": str(empty), "NO_PROXY": "127.0.0.1,localhost"}
 
 
-def _traffic(registries: Sequence[Registry], image: Image) -> tuple[int, int, int]:
-    """Check the result; how many uploads there were, how many of them needless, all requests."""
+def _traffic(registries: Sequence[Registry], image: Image) -> tuple[int, int, int, int]:
+    """Check the result; the size of the compressed layers, how many uploads there were, how many
+    of them needless, all requests."""
     manifest = check(registries, image.tags, image.diff_ids)
     total = needless = requests = 0
     for each in registries:
@@ -133,7 +134,7 @@ def _traffic(registries: Sequence[Registry], image: Image) -> tuple[int, int, in
         needless += uploads.total() - len(missing & uploads.keys())
         requests += count
         each.known |= manifest.blobs
-    return total, needless, requests
+    return manifest.packed, total, needless, requests
 
 
 def _settled(registry: Registry, missing: frozenset[str]) -> tuple[Counter[str], int]:

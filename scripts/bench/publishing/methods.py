@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
+from publishing import task
+
 COPY = "skopeo --insecure-policy copy --quiet --src-tls-verify=false --dest-tls-verify=false"
+# isal's level 1, which is ours, packs a little better than this of zlib's kind.
+FAST = "--dest-compress-format gzip --dest-compress-level 1"
 HERE = Path(__file__).parent
 
 
@@ -31,15 +36,24 @@ class Job:
         return self.folder / "result.json"
 
 
+Around = Callable[[Path, Mapping[str, int], Mapping[str, Path]], AbstractContextManager[None]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method:
-    """One way: its name in the figures and in words, the program, and whether its cold run is
-    short enough to be repeated."""
+    """One way: its name in the figures and in words, the program, whether its cold run is
+    short enough to be repeated, and whether it is measured over the wide-area links too.
+
+    ``around`` makes what the program needs besides the registries, given the method's folder,
+    the ports and the folders of their blobs by region.
+    """
 
     key: str
     title: str
     program: Callable[[Job], list[str]]
     quick: bool
+    wide: bool = False
+    around: Around | None = None
 
 
 def _docker_loop(job: Job) -> list[str]:
@@ -51,6 +65,16 @@ def _docker_loop(job: Job) -> list[str]:
             *(f"docker push {name}" for name in names),
         ]
     )
+
+
+def _docker_parallel(job: Job) -> list[str]:
+    """The loop with a shell's ``&``: a chain of pushes per registry, all at the same time."""
+    chains = [
+        [f"docker push --quiet {each}:{tag}" for tag in job.tags]
+        for each in job.destinations.values()
+    ]
+    names = [f"{each}:{tag}" for each in job.destinations.values() for tag in job.tags]
+    return _shell([*(f"docker tag {job.image} {name}" for name in names), *_side_by_side(chains)])
 
 
 def _push_and_copy(job: Job) -> list[str]:
@@ -67,13 +91,14 @@ def _push_and_copy(job: Job) -> list[str]:
 
 
 def _layout_and_copy(job: Job) -> list[str]:
-    """Write an OCI layout once; then copy it to all regions at the same time."""
+    """Write an OCI layout once, packed as lightly as ours; then copy it to all regions at the
+    same time."""
     layout = f"oci:{shlex.quote(str(job.folder / 'layout'))}:image"
     copies = [
         [f"{COPY} {layout} docker://{each}:{tag}" for tag in job.tags]
         for each in job.destinations.values()
     ]
-    return _shell([f"{COPY} docker-daemon:{job.image} {layout}", *_side_by_side(copies)])
+    return _shell([f"{COPY} {FAST} docker-daemon:{job.image} {layout}", *_side_by_side(copies)])
 
 
 def _own_program(name: str) -> Callable[[Job], list[str]]:
@@ -104,14 +129,25 @@ def _side_by_side(chains: Sequence[Sequence[str]]) -> list[str]:
     return ["pids=()", *started, 'for pid in "${pids[@]}"; do wait "$pid"; done']
 
 
-DOCKER = Method(
-    key="docker", title="docker tag + push, in a loop", program=_docker_loop, quick=False
-)
-RAYFLEET = Method(
-    key="rayfleet", title="rayfleet", program=_own_program("rayfleet_run.py"), quick=True
-)
+def _task(job: Job) -> list[str]:
+    return task.command(job.folder, job.image, job.tags)
+
+
 METHODS = (
-    DOCKER,
+    Method(
+        key="docker",
+        title="docker tag + push, in a loop",
+        program=_docker_loop,
+        quick=False,
+        wide=True,
+    ),
+    Method(
+        key="docker_parallel",
+        title="docker push, a chain per registry",
+        program=_docker_parallel,
+        quick=False,
+        wide=True,
+    ),
     Method(
         key="docker_py",
         title="docker-py, a thread per registry",
@@ -123,12 +159,28 @@ METHODS = (
         title="push once + parallel skopeo copies",
         program=_push_and_copy,
         quick=True,
+        wide=True,
     ),
     Method(
         key="skopeo_oci",
         title="skopeo to a layout + parallel copies",
         program=_layout_and_copy,
         quick=True,
+        wide=True,
     ),
-    RAYFLEET,
+    Method(
+        key="rayfleet",
+        title="rayfleet, the publish alone",
+        program=_own_program("rayfleet_run.py"),
+        quick=True,
+        wide=True,
+    ),
+    Method(
+        key="invoke",
+        title="invoke image.publish",
+        program=_task,
+        quick=True,
+        wide=True,
+        around=task.fleet_around,
+    ),
 )

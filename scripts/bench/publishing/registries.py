@@ -18,7 +18,7 @@ from publishing.processes import Background, background
 
 PROGRAM = "docker-registry"
 REGIONS = ("us-central1", "us-east5", "europe-west4", "asia-northeast1")
-REPOSITORY = "bench/marin/cluster"
+REPOSITORY = "rayfleet-bench/marin/cluster"
 ANSWER_SECONDS = 30.0
 AGENT = "rayfleet-bench"  # our own questions, which are no part of what is measured
 MANIFESTS = (
@@ -37,6 +37,7 @@ class Manifest:
 
     digest: str
     blobs: frozenset[str]  # the configuration and the layers
+    packed: int  # the bytes of the layers, compressed
     diff_ids: tuple[str, ...]
 
 
@@ -47,6 +48,7 @@ class Registry:
     region: str
     server: Background
     log: Path
+    store: Path
     known: set[str] = field(default_factory=set)
     _read: int = 0
 
@@ -66,7 +68,12 @@ class Registry:
         config = described["config"]["digest"]
         layers = [layer["digest"] for layer in described["layers"]]
         diff_ids = json.loads(self._get(f"blobs/{config}")[0])["rootfs"]["diff_ids"]
-        return Manifest(digest=digest, blobs=frozenset([config, *layers]), diff_ids=tuple(diff_ids))
+        return Manifest(
+            digest=digest,
+            blobs=frozenset([config, *layers]),
+            packed=sum(layer["size"] for layer in described["layers"]),
+            diff_ids=tuple(diff_ids),
+        )
 
     def holds(self, digest: str) -> bool:
         """Whether the registry has the blob."""
@@ -109,20 +116,21 @@ def registries(folder: Path) -> Iterator[list[Registry]]:
 
 @contextmanager
 def _registry(region: str, folder: Path) -> Iterator[Registry]:
-    folder.mkdir(parents=True)
+    store = folder / "store"
+    store.mkdir(parents=True)
     config = {
         "version": "0.1",
         "log": {"level": "info", "accesslog": {"disabled": False}},
         "storage": {
             "cache": {"blobdescriptor": "inmemory"},
-            "filesystem": {"rootdirectory": str(folder / "store")},
+            "filesystem": {"rootdirectory": str(store)},
         },
         "http": {"addr": "127.0.0.1:0", "secret": secrets.token_hex(16)},
     }
     path, log = folder / "config.json", folder / "registry.log"
     path.write_text(json.dumps(config))  # JSON is YAML
     with background([PROGRAM, "serve", str(path)], log=log, port_in=_port) as server:
-        yield Registry(region=region, server=server, log=log)
+        yield Registry(region=region, server=server, log=log, store=store)
 
 
 def _port(log: str) -> int | None:

@@ -25,16 +25,21 @@ class Ground:
     registries: list[Registry]
     links: list[Background]
     folder: Path
-    stack: ExitStack
+    stack: ExitStack = field(default_factory=ExitStack)
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """Region to port, that of the link where there is one."""
+        servers = self.links or [each.server for each in self.registries]
+        return {
+            registry.region: server.port
+            for registry, server in zip(self.registries, servers, strict=True)
+        }
 
     @property
     def destinations(self) -> dict[str, str]:
-        """Region to repository, through the link where there is one."""
-        ports = [each.port for each in self.links or (each.server for each in self.registries)]
-        return {
-            registry.region: f"127.0.0.1:{port}/{REPOSITORY}"
-            for registry, port in zip(self.registries, ports, strict=True)
-        }
+        """Region to repository."""
+        return {region: f"127.0.0.1:{port}/{REPOSITORY}" for region, port in self.ports.items()}
 
     @property
     def pids(self) -> list[int]:
@@ -72,20 +77,23 @@ class Stage:
             self._cold(first)
             for turn in range(self.runs):
                 image = images.top()
-                # Each in turn is the first one, whose caches are the coldest.
-                order = [*self.methods[turn:], *self.methods[:turn]]
-                for method in order:
+                for method in self._order(turn):
                     self._measure(method, TOP, image)
-                for method in order:
+                for method in self._order(turn):
                     self._measure(method, NOTHING, image)
             if not self.wide:
                 image = images.middle()
                 for method in self.methods:
                     self._measure(method, MIDDLE, image)
 
+    def _order(self, turn: int) -> list[Method]:
+        """Each in turn is the first one, whose caches are the coldest."""
+        begin = turn % len(self.methods)
+        return [*self.methods[begin:], *self.methods[:begin]]
+
     def _cold(self, image: Image) -> None:
         for turn in range(self.runs):
-            for method in self.methods:
+            for method in self._order(turn):
                 if turn == 0 or method.quick:
                     self._open(method)
                     self._measure(method, COLD, image)
@@ -102,13 +110,12 @@ class Stage:
             between = stack.enter_context(links(ports))
             own = folder / "method"
             own.mkdir()
-            self._grounds[method.key] = Ground(
-                method=method,
-                registries=opened,
-                links=between,
-                folder=own,
-                stack=stack.pop_all(),
-            )
+            ground = Ground(method=method, registries=opened, links=between, folder=own)
+            if method.around is not None:
+                stores = {each.region: each.store for each in opened}
+                stack.enter_context(method.around(own, ground.ports, stores))
+            ground.stack.push(stack.pop_all())
+            self._grounds[method.key] = ground
 
     def _measure(self, method: Method, change: str, image: Image) -> None:
         ground = self._grounds[method.key]
@@ -118,7 +125,7 @@ class Stage:
         self.samples.setdefault(method.key, {}).setdefault(change, []).append(sample)
         self.say(
             f"{self.name}: {method.title}: {change}: {sample.seconds:.2f} s"
-            f" ({sample.process:.2f} s process, {sample.cpu:.1f} s CPU,"
+            f" ({sample.cpu:.1f} s CPU, {sample.packed / 1e6:.0f} MB packed,"
             f" {sample.requests} requests, {sample.uploads} uploads,"
             f" others {sample.foreign:.2f} CPUs)"
         )
