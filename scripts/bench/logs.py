@@ -10,14 +10,15 @@ Sections, all against OpenSSH servers on loopback, one per head:
   memory      what ours holds after 1 and after 10 million lines
   latency     10 heads that write 50 lines a second each: from the write to our stdout
   connect     one command on 40 heads, cold, host keys checked (parallel-ssh cannot): rayfleet,
-              pyinfra, parallel-ssh
+              pssh, pdsh, clush, pyinfra, parallel-ssh
 
-Times are of whole processes, from the start of Python on. rayfleet is given the addresses of the
-heads, as the other tools are; in the rows `invoke` it is the task, which also asks a cloud for
-them. It installs what it compares with (pssh, pdsh, clustershell by apt-get; parallel-ssh and
-pyinfra into a scratch folder), needs root and five minutes. Heads and clients share the
-processors, so other work makes all times longer: the column `others`, processors that were busy
-before a measurement, should be near 0. Exit code 1: a bar was missed. With --json the last line is
+Times are of whole processes, from the start of Python on, and bars are for the tasks: the rows
+`invoke`, which read the fleet and ask a cloud for the addresses. In the rows beside them rayfleet
+is given the addresses, as the other tools are. All use the same cipher. It installs what it
+compares with (pssh, pdsh, clustershell by apt-get; parallel-ssh and pyinfra into a scratch folder),
+needs root and seven minutes. Heads and clients share the processors, so other work makes all times
+longer: the column `others`, processors that were busy before a measurement, should be near 0.
+Exit code 1: a bar was missed. With --json the last line is
 one JSON object: {"ratios": {...}, "bars": {...}, "floors": {...}, "figures": {...}}.
 """
 

@@ -145,7 +145,11 @@ def execute(bench: Bench, command: str) -> list[str]:
 
 
 WHOLE_LOG = (
-    Method(key=OURS, title="rayfleet", argv=rayfleet("tail", follow=False, tail=-1)),
+    Method(
+        key=OURS,
+        title="rayfleet, given the addresses",
+        argv=rayfleet("tail", follow=False, tail=-1),
+    ),
     Method(key=INVOKE, title="invoke tail-logs", argv=tail_logs),
     Method(
         key="pssh", title="pssh -P", argv=pssh, notices=(r"^\[\d+\] [\d:]+ \[(SUCCESS|FAILURE)\]",)
@@ -156,8 +160,11 @@ WHOLE_LOG = (
     Method(key="clush", title="clush", argv=clush),
 )
 CONNECTING = (
-    Method(key=OURS, title="rayfleet", argv=rayfleet("connect")),
+    Method(key=OURS, title="rayfleet, given the addresses", argv=rayfleet("connect")),
     Method(key=INVOKE, title="invoke exec", argv=execute),
+    Method(key="pssh", title="pssh -P", argv=pssh),
+    Method(key="pdsh", title="pdsh", argv=pdsh),
+    Method(key="clush", title="clush", argv=clush),
     Method(key="parallel_ssh", title="parallel-ssh (PyPI)", argv=parallel_ssh),
     Method(key="pyinfra", title="pyinfra exec", argv=pyinfra),
 )
