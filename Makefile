@@ -43,19 +43,19 @@ bench-list: setup ## CPU time of `invoke --list` against an empty tasks.py
 	@.venv/bin/python scripts/bench/list.py
 
 .PHONY: bench-publish
-bench-publish: setup ## Publishing to four registries against docker and skopeo: ten minutes
+bench-publish: setup ## Publishing to four registries against docker and skopeo: 20 minutes
 	@.venv/bin/python scripts/bench/publish.py --json
 
 .PHONY: bench-jobs
-bench-jobs: setup ## A hundred jobs over the loss of a head against Ray's own CLI: four minutes
+bench-jobs: setup ## A hundred jobs over the loss of a head against Ray's own CLI and SDK: six minutes
 	@.venv/bin/python scripts/bench/jobs.py --json
 
 .PHONY: bench-rollout
-bench-rollout: setup ## Staged restarts against Ray's own launcher, and a thousand clusters: ten minutes
+bench-rollout: setup ## Staged restarts against Ray's own launcher, and a thousand clusters: twelve minutes
 	@.venv/bin/python scripts/bench/rollout.py --json
 
 .PHONY: bench-logs
-bench-logs: setup ## Logs of 8 heads and 40 connections against pssh, pdsh, clush, pyinfra and others: five minutes
+bench-logs: setup ## Logs of 8 heads and 40 connections against pssh, pdsh, clush, pyinfra and others: seven minutes
 	@.venv/bin/python scripts/bench/logs.py --json
 
 .PHONY: clean

@@ -6,14 +6,14 @@ One cluster of a sandbox is restarted by hand with `ray down -y && ray up -y`, a
 `invoke restart`, in turns. Both have three running jobs and two that wait. By hand they are lost,
 and nobody waits for a worker; with rayfleet the workers have joined and every job runs again when
 the command returns; waves do not bake. Then three clusters in three regions are restarted at
-once, and one after the other. After every restart each job is looked for, and each of its starts
-is counted.
+once, one after the other, and by hand in three shells side by side. After every restart of ours
+each job is looked for, and each of its starts is counted.
 
 A fleet of 1,000 clusters is planned, and driven on the fakes that rayfleet ships, by a process
 that is killed in the middle and by another one that goes on.
 
 It makes a sandbox of its own and takes it down: a Docker engine (as root it is installed), 4 GB,
-ten minutes of a quiet machine. Other work makes the times of both sides longer; the column
+twelve minutes of a quiet machine. Other work makes the times of both sides longer; the column
 `others`, processors that were busy before a measurement, should be near 0.3, which the idle
 clusters take. Exit code 1: a bar was missed, or a job was lost or doubled. With --json the last
 line is one JSON object: {"ratios": {...}, "bars": {...}, "figures": {...}}.

@@ -11,14 +11,20 @@ from rolling.rounds import Run
 
 BARS: Mapping[str, float] = {
     "one_vs_ray": 1.15,
+    "three_vs_ray": 1.15,
     "three_vs_serial": 0.6,
     "thousand_planned_seconds": 1.0,
     "thousand_driven_seconds": 60.0,
 }
-RATIOS = {"one_vs_ray": ("rayfleet", "ray"), "three_vs_serial": ("at once", "in turn")}
+RATIOS = {
+    "one_vs_ray": ("rayfleet", "ray"),
+    "three_vs_ray": ("at once", "ray at once"),
+    "three_vs_serial": ("at once", "in turn"),
+}
 TITLES = {
     "ray": "one cluster: ray down -y && ray up -y",
     "rayfleet": "one cluster: invoke restart, jobs included",
+    "ray at once": "three clusters: ray down && ray up, in 3 shells",
     "in turn": "three clusters: --parallel 1",
     "at once": "three clusters: --parallel 3",
 }

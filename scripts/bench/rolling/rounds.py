@@ -48,7 +48,7 @@ class Rounds:
             jobs[BY_HAND].submit()
             for by_hand in (True, False) if turn % 2 else (False, True):
                 if by_hand:
-                    self._by_hand()
+                    self._by_hand("ray", BY_HAND)
                 else:
                     self._ours("rayfleet", [jobs[OURS]])
         self.sandbox.take_over(BY_HAND)
@@ -58,11 +58,14 @@ class Rounds:
             both = [("at once", AT_ONCE), ("in turn", IN_TURN)]
             for name, options in reversed(both) if turn % 2 else both:
                 self._ours(name, list(jobs.values()), options)
+        # Last: it loses all jobs.
+        for _ in range(three):
+            self._by_hand("ray at once", *ALL)
 
-    def _by_hand(self) -> None:
+    def _by_hand(self, name: str, *clusters: str) -> None:
         watch = Stopwatch()
-        self.sandbox.by_hand(BY_HAND, watch)
-        self._add("ray", watch, journal=False)
+        self.sandbox.by_hand(*clusters, watch=watch)
+        self._add(name, watch, journal=False)
 
     def _ours(self, name: str, jobs: Sequence[Jobs], options: tuple[str, ...] = ()) -> None:
         watch = Stopwatch()

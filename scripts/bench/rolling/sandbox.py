@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,11 +86,16 @@ class Sandbox:
         with watch.running():
             self.invoke("restart", *_named(clusters), "--yes", "--bake", "0s", *options)
 
-    def by_hand(self, cluster: str, watch: Stopwatch) -> None:
-        """`ray down -y CONFIG && ray up -y CONFIG`, measured."""
-        with watch.running():
+    def by_hand(self, *clusters: str, watch: Stopwatch) -> None:
+        """`ray down -y CONFIG && ray up -y CONFIG` of each cluster, side by side, measured."""
+
+        def one(cluster: str) -> None:
             for verb in ("down", "up"):
-                self._run([str(PROGRAMS / "ray"), verb, "-y", str(self.config(cluster))])
+                command = [str(PROGRAMS / "ray"), verb, "-y", str(self.config(cluster))]
+                self._run(command, private=f"tmp-{cluster}")
+
+        with watch.running(), ThreadPoolExecutor(len(clusters)) as pool:
+            list(pool.map(one, clusters))
 
     def take_over(self, cluster: str) -> None:
         """Put a cluster that was started by hand back into rayfleet's hands."""
@@ -113,11 +119,10 @@ class Sandbox:
     def _fleet(self) -> Path:
         return self.folder / "fleet.yaml"
 
-    def _run(self, argv: list[str]) -> None:
-        private = self.folder / "tmp"
-        private.mkdir(exist_ok=True)
+    def _run(self, argv: list[str], private: str = "tmp") -> None:
+        (self.folder / private).mkdir(exist_ok=True)
         ours = {key: value for key, value in os.environ.items() if not key.startswith("INVOKE_")}
-        env = launch_environment(ours, private) | {
+        env = launch_environment(ours, self.folder / private) | {
             "INVOKE_FLEET": str(self._fleet),
             "INVOKE_STATE": str(self.state),
         }
