@@ -8,17 +8,13 @@ from rayfleet.cluster.config import NodeType
 from rayfleet.cluster.health import Observed, live_nodes, ray_version
 from rayfleet.cluster.live import GROUP, SLICE, LiveNode
 from rayfleet.errors import Unreachable
-from tests.unit.job.canned import Canned, CannedPool, answer
-
-VERSION = answer({"ray_version": "2.60.0"})
+from tests.support.fake_dashboard import FakeDashboard
 
 
 def test_the_token_goes_with_every_question() -> None:
-    nodes = answer({"data": {"result": {"result": []}}})
-    pool = CannedPool([VERSION, nodes])
-    assert ray_version(pool, "s3cret") == "2.60.0"
-    assert live_nodes(pool, "s3cret") == ()
-    assert [headers["Authorization"] for _, _, headers, _ in pool.requests] == ["Bearer s3cret"] * 2
+    head = FakeDashboard(token="s3cret")
+    assert ray_version(head, "s3cret") == "2.60.0"
+    assert live_nodes(head, "s3cret") == ()
 
 
 def test_a_slice_counts_when_all_its_hosts_have_joined() -> None:
@@ -36,22 +32,20 @@ def test_a_slice_counts_when_all_its_hosts_have_joined() -> None:
 
 
 def test_a_cluster_without_authentication_gets_no_token() -> None:
-    pool = CannedPool([VERSION])
-    ray_version(pool)
-    assert "Authorization" not in pool.requests[0][2]
+    head = FakeDashboard()
+    ray_version(head)
+    assert "Authorization" not in head.requests[0][2]
 
 
 @pytest.mark.parametrize(
-    ("token", "status", "why"),
+    ("token", "why"),
     [
-        (None, 401, "it wants a token (HTTP 401)"),
-        ("s3cret", 403, "the token is not the cluster's (HTTP 403)"),
+        (None, "it wants a token (HTTP 401)"),
+        ("s3cret", "the token is not the cluster's (HTTP 403)"),
     ],
 )
-def test_a_refusal_is_told_as_one_and_shows_no_token(
-    token: str | None, status: int, why: str
-) -> None:
+def test_a_refusal_is_told_as_one_and_shows_no_token(token: str | None, why: str) -> None:
     with pytest.raises(Unreachable) as caught:
-        ray_version(CannedPool([Canned(status=status, text="s3cret")]), token)
+        ray_version(FakeDashboard(token="another"), token)
     assert caught.value.why == why
     assert "s3cret" not in str(caught.value)

@@ -13,6 +13,7 @@ from rayfleet.health.holding import Holdings
 from rayfleet.health.sight import Finding, Sight
 from rayfleet.health.states import KNOWN, findings
 from rayfleet.rollout.gates.scaling import Scaling
+from tests.support.fake_dashboard import FakeDashboard
 from tests.unit.health.sights import (
     IDENTITY,
     NOW,
@@ -25,7 +26,6 @@ from tests.unit.health.sights import (
     sight,
     slice_,
 )
-from tests.unit.job.canned import Canned, CannedPool
 
 GONE = tuple(replace(one, state="PREEMPTED") for one in SLICES)
 
@@ -242,7 +242,7 @@ def test_nothing_is_concluded_from_what_was_not_seen() -> None:
 
 def test_a_token_that_is_refused_is_no_reason_for_a_restart() -> None:
     with pytest.raises(Unreachable) as caught:
-        ask(CannedPool([Canned(status=401)]), "/api/version", "old")
+        ask(FakeDashboard(token="new"), "/api/version", "old")
     problem = f"{caught.value.what}: {caught.value.why}"
     seen = {"ray_version": "", "problem": problem, "image_digest": "", "config_hash": ""}
     found = states(sight(members=(), seen=seen, nodes={}, scaling=None))

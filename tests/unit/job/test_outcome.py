@@ -17,7 +17,8 @@ from rayfleet.job.client import JobClient
 from rayfleet.job.model import Job, JobFailed, JobLost, JobTimedOut, UnknownJob, parse_job
 from rayfleet.job.run import raise_outcome, watch_job
 from rayfleet.rollout.change import Action, Target, show
-from tests.unit.job.canned import CUT, Canned, CannedPool, FakeClock, answer, row
+from tests.support.fake_dashboard import GONE, FakeDashboard, Fault, Moment
+from tests.unit.job.canned import row
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -63,78 +64,80 @@ def test_no_answer_at_all_is_unreachable() -> None:
         gather_board({"b": ask_down}).raise_failures()
 
 
+BREAKS = 3  # requests until a client gives its connection up: it retries without pauses here
+
+
 def watch(
-    clock: FakeClock,
-    *connections: list[Canned],
-    timeout: float = 600,
-    log: bool = True,
-    submitted: bool = False,
+    head: FakeDashboard, *, timeout: float = 600, log: bool = True, submitted: bool = False
 ) -> Console:
-    clients = [JobClient(CannedPool(answers), cluster="c1", clock=clock) for answers in connections]
+    """Watch the job s1, each connection with a client of its own."""
     console = Console(out=io.StringIO(), err=io.StringIO())
     watch_job(
-        lambda: nullcontext(clients.pop(0)),
+        lambda: nullcontext(JobClient(head, cluster="c1", clock=head.clock)),
         "s1",
         console=console,
         timeout=timeout,
         as_json=False,
         log=log,
         submitted=submitted,
-        clock=clock,
+        clock=head.clock,
     )
     return console
 
 
+def head_with(*life: Moment, fault: Fault | None = None, **fields: object) -> FakeDashboard:
+    head = FakeDashboard(*([fault] if fault else []))
+    head.has("s1", *life, **fields)
+    return head
+
+
 def test_a_connection_that_breaks_loses_and_repeats_no_line() -> None:
-    done = answer(row(status="SUCCEEDED"))
     console = watch(
-        FakeClock(),
-        [answer(row()), answer({"logs": "one\ntw"}), CUT, CUT, CUT],
-        [CUT, CUT, CUT],
-        [done, answer({"logs": "one\ntwo\n"})],
-        [done],
+        head_with(
+            Moment(0, "RUNNING", "one\ntw"),
+            Moment(1, "SUCCEEDED", "one\ntwo\n"),
+            fault=Fault(skip=2, times=2 * BREAKS),
+        )
     )
     assert console.out.getvalue() == "one\ntwo\n"  # type: ignore[attr-defined]
     assert console.err.getvalue().count("connecting again") == 2  # type: ignore[attr-defined]
 
 
 def test_a_head_that_comes_back_without_the_job_has_lost_it() -> None:
-    gone = Canned(status=404, text="Job s1 does not exist")
+    fault = Fault(skip=2, times=BREAKS)
     with pytest.raises(JobLost):
-        watch(FakeClock(), [answer(row()), answer({"logs": ""}), CUT, CUT, CUT], [gone])
+        watch(head_with(Moment(0, "RUNNING"), Moment(1, GONE), fault=fault))
 
 
 def test_a_submitted_job_that_the_head_never_heard_of_is_lost_and_not_unknown() -> None:
-    gone = Canned(status=404, text="Job s1 does not exist")
     with pytest.raises(JobLost) as caught:
-        watch(FakeClock(), [gone], submitted=True)
+        watch(FakeDashboard(), submitted=True)
     assert caught.value.code == 4
     with pytest.raises(UnknownJob):
-        watch(FakeClock(), [gone])
+        watch(FakeDashboard())
 
 
 def test_a_job_that_does_not_end_in_time_has_another_exit_code_than_a_lost_one() -> None:
-    polls = [answer(row()), answer({"logs": ""})] * 4
     with pytest.raises(JobTimedOut) as caught:
-        watch(FakeClock(), polls, timeout=3)
+        watch(head_with(), timeout=3)
     assert caught.value.code == 124
 
 
 def test_waiting_reads_no_log_and_survives_a_broken_connection() -> None:
-    done = answer(row(status="SUCCEEDED"))
-    console = watch(
-        FakeClock(), [answer(row()), CUT, CUT, CUT], [done], [CUT, CUT, CUT], [done], log=False
-    )
+    life = (Moment(0, "RUNNING", "one\n"), Moment(5, "SUCCEEDED", "one\n"))
+    head = head_with(*life, fault=Fault(skip=1, times=BREAKS))
+    console = watch(head, log=False)
     assert console.out.getvalue() == ""  # type: ignore[attr-defined]
     assert console.err.getvalue().splitlines()[-1] == "c1: s1 SUCCEEDED"  # type: ignore[attr-defined]
+    assert not any(call.endswith("/logs") for call in head.calls)
 
 
 def test_how_a_job_failed_is_told_without_its_secrets() -> None:
     message = "cannot set up {'env_vars': {'HF_TOKEN': 'hunter2', 'PLACE': 'dungeon'}}"
     env = {"env_vars": {"HF_TOKEN": "hunter2", "PLACE": "dungeon"}}
-    failed = row(status="FAILED", message=message, error_type="X", runtime_env=env)
+    failed = head_with(Moment(0, "FAILED"), message=message, error_type="X", runtime_env=env)
     with pytest.raises(JobFailed) as caught:
-        watch(FakeClock(), [answer(failed), answer({"logs": ""})], [answer(failed)])
+        watch(failed)
     assert "cannot set up" in str(caught.value)
     assert "hunter2" not in str(caught.value)
     assert "dungeon" not in str(caught.value)
@@ -176,8 +179,7 @@ def test_a_plan_says_whose_jobs_it_kills_without_their_secrets() -> None:
 
 
 def test_a_head_that_stays_silent_is_given_up() -> None:
-    clock = FakeClock()
-    silent = [[CUT, CUT, CUT]] * 60
+    head = head_with(fault=Fault(skip=2, times=10_000))
     with pytest.raises(Unreachable, match="c1: the Ray dashboard does not answer"):
-        watch(clock, [answer(row()), answer({"logs": ""}), CUT, CUT, CUT], *silent)
-    assert 120 < clock.now < 130
+        watch(head)
+    assert 120 < head.clock.now < 130
