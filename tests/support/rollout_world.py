@@ -29,7 +29,7 @@ from rayfleet.fleet.model import (
 )
 from rayfleet.job.client import JobClient
 from rayfleet.job.dashboard import Answer, Unauthorized
-from rayfleet.job.model import LOST_WITH_HEAD, JobStatus
+from rayfleet.job.model import LOST_WITH_HEAD, Job, JobStatus
 from rayfleet.job.preserve import Preserver
 from rayfleet.job.snapshot.source import Look
 from rayfleet.job.snapshot.taker import take_backup
@@ -193,6 +193,11 @@ class World:
             },
         )
 
+    def listed(self) -> tuple[Job, ...]:
+        """What the dashboard lists."""
+        self.require()
+        return tuple(map(self.head._now, self.head.rows.values()))
+
     def lose(self) -> None:
         """All machines go."""
         self.node = ""
@@ -288,6 +293,7 @@ class WorldPreserver(Preserver):
             cluster=cluster.name,
             identity=cluster.identity,
             infrastructure=self.infrastructure,
+            dashboard=world.listed,
             narrate=lambda text: None,
             onto=onto,
             once=once,
