@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
 from rayfleet.cluster.live import NODES, LiveNode, parse_nodes
@@ -16,8 +15,8 @@ from rayfleet.job.model import (
     JobLost,
     JobTimedOut,
     UnknownJob,
-    UnreadableJob,
     parse_job,
+    parse_jobs,
 )
 from rayfleet.job.redaction import env_values, redacted, redacted_log
 from rayfleet.secret.credential import Token
@@ -44,7 +43,6 @@ _NO_AGENT = (
     "Cannot connect to host",
 )
 _UNKNOWN = "does not exist"
-_LATEST = datetime.max.replace(tzinfo=UTC)
 
 
 class Submittable(Protocol):
@@ -197,11 +195,7 @@ class JobClient:
     def list(self) -> tuple[Job, ...]:
         """All jobs that the head remembers, oldest first."""
         answer = self._dashboard.get("/api/jobs/")
-        rows = self._read(answer, "list the jobs")
-        if not isinstance(rows, list):
-            raise UnreadableJob(f"{self.cluster}: the jobs API answered with no list")
-        jobs = [parse_job(row) for row in rows]
-        return tuple(sorted(jobs, key=lambda job: (job.start or _LATEST, job.name)))
+        return parse_jobs(self._read(answer, "list the jobs"))
 
     def running(self) -> tuple[Job, ...]:
         """The jobs that have not ended, drivers among them: a restart would kill these."""

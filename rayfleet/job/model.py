@@ -34,6 +34,8 @@ class JobKind(StrEnum):
     DRIVER = "DRIVER"
 
 
+_LATEST = datetime.max.replace(tzinfo=UTC)
+
 LOST_WITH_HEAD = frozenset(
     (
         "JOB_SUPERVISOR_ACTOR_START_FAILURE",
@@ -176,6 +178,17 @@ class NotStoppable(RayfleetError):
 
 class JobLost(Unreachable):
     """The cluster has forgotten a job that it had: its head was replaced or restarted."""
+
+
+def parse_jobs(rows: object) -> tuple[Job, ...]:
+    """Read the answer to ``GET /api/jobs/``, oldest first.
+
+    Raises:
+        UnreadableJob: it is no list of jobs.
+    """
+    if not isinstance(rows, list):
+        raise UnreadableJob("the jobs API answered with no list")
+    return tuple(sorted(map(parse_job, rows), key=lambda job: (job.start or _LATEST, job.name)))
 
 
 def parse_job(row: object) -> Job:
