@@ -160,7 +160,6 @@ class JobClient:
             ToolFailed: the job has not ended.
         """
         path = f"/api/jobs/{_quoted(job_id)}"
-
         answer = self._when_ready(lambda: self._dashboard.delete(path))
         if answer.status == 404 and _UNKNOWN in answer.text:
             return False
@@ -194,8 +193,7 @@ class JobClient:
 
     def list(self) -> tuple[Job, ...]:
         """All jobs that the head remembers, oldest first."""
-        answer = self._dashboard.get("/api/jobs/")
-        return parse_jobs(self._read(answer, "list the jobs"))
+        return parse_jobs(self._read(self._dashboard.get("/api/jobs/"), "list the jobs"))
 
     def running(self) -> tuple[Job, ...]:
         """The jobs that have not ended, drivers among them: a restart would kill these."""
