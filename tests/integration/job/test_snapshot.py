@@ -14,23 +14,28 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from rayfleet.console import Console
 from rayfleet.errors import RayfleetError, Unreachable
 from rayfleet.job.client import JobClient
 from rayfleet.job.model import JobStatus
 from rayfleet.job.package import Package
+from rayfleet.job.preserve import Preserver
 from rayfleet.job.snapshot import reader
 from rayfleet.job.snapshot.locate import find
 from rayfleet.job.snapshot.source import HeadSource, Look
 from rayfleet.job.snapshot.taker import ONLY_LISTED, take_backup
 from rayfleet.job.vault.model import Backup, LostKind, SavedJob
 from rayfleet.job.vault.store import Vault
+from rayfleet.project import Project
 from rayfleet.waiting import wait_until
 from tests.support.job_cluster import JobCluster
 from tests.support.other_ray import NAMESPACE, PREFIX, other_ray
+from tests.support.rollout_world import CLUSTER
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -516,7 +521,15 @@ def test_the_jobs_of_a_ray_that_keeps_them_elsewhere_are_found_there(tmp_path: P
         (tmp_path / "site" / "sitecustomize.py").write_text("")
         with reading(cluster) as source:
             assert source.look().jobs == ()
-            blind = backed_up(source, Vault(tmp_path / "vault"), cluster.jobs())
+        project = Project(root=tmp_path, fleet_file=tmp_path / "f", state=tmp_path / "state")
+        fleet: Any = SimpleNamespace(infrastructure_jobs=())
+        blind = Preserver(
+            project,
+            fleet,
+            Console(out=io.StringIO(), err=io.StringIO()),
+            enter=lambda _: cluster.open_head(),
+            port=cluster.port,
+        ).backup(CLUSTER)
         assert blind.missing == (f"elsewhere: {ONLY_LISTED}",)
     finally:
         cluster.stop()
