@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -15,6 +20,10 @@ from rayfleet.errors import ToolFailed
 from rayfleet.job.model import Job, JobExists, JobKind, JobStatus, UnknownJob
 from rayfleet.job.package import Package
 from rayfleet.job.restore.decide import NEVER_RAN, Action, decide
+from rayfleet.job.snapshot import reader
+from rayfleet.job.snapshot.locate import find
+from rayfleet.job.snapshot.parse import parse_look
+from rayfleet.job.snapshot.source import Look
 from rayfleet.job.vault.model import SavedJob
 from rayfleet.waiting import Clock, SystemClock, wait_until
 from tests.support.ray_head import LocalRayHead
@@ -30,10 +39,12 @@ FOREVER = "sleep 600"
 
 @dataclass
 class Head:
-    """One of them. ``jobs`` is what production has a JobClient for; ``clock`` is the head's."""
+    """One of them. ``jobs`` is what production has a JobClient for, ``look`` what it reads out of
+    Ray's store; ``clock`` is the head's."""
 
     jobs: Any
     clock: Clock = field(default_factory=SystemClock)
+    look: Callable[[], Look] | None = None
     names: list[str] = field(default_factory=list)
 
     def job(self, **changes: Any) -> SavedJob:
@@ -71,10 +82,10 @@ def opened(kind: str, request: pytest.FixtureRequest, folder: Path) -> Iterator[
         yield Head(fake, fake.clock)
     elif kind == "WorldHead":
         world = World(folder / "world")
-        yield Head(world.head, world.clock)
+        yield Head(world.head, world.clock, world.look)
     else:
         ray: LocalRayHead = request.getfixturevalue("ray_head")
-        made = Head(ray.jobs())
+        made = Head(ray.jobs(), look=partial(look_at, ray))
         yield made
         for name in made.names:
             with suppress(UnknownJob):
@@ -93,6 +104,19 @@ def stopping(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Head]:
     """Those that can stop a job: FakeHead is for a restore, which stops none."""
     with opened(request.param, request, tmp_path) as found:
         yield found
+
+
+def look_at(ray: LocalRayHead) -> Look:
+    """What the reader finds in the store of a real head, without SSH."""
+    where = json.dumps(find(str(ray.port))._asdict())
+    ran = subprocess.run(
+        [sys.executable, str(Path(reader.__file__)), where, str(ray.port), "60", "look"],
+        env=os.environ | {"RAY_AUTH_MODE": "disabled"},
+        capture_output=True,
+        check=True,
+    )
+    header, _, rest = ran.stdout.partition(reader.MARK)[2].partition(b"\n")
+    return parse_look(rest[: json.loads(header)["size"]])
 
 
 def package(folder: Path, content: bytes = b"PK\x05\x06" + bytes(18)) -> Package:
@@ -214,6 +238,30 @@ def test_a_job_that_waits_is_not_stopped(stopping: Head) -> None:
     row = head.row(waits)
     assert row is not None
     assert row.status is JobStatus.PENDING
+
+
+def test_the_store_has_what_the_list_has(stopping: Head) -> None:
+    head = stopping
+    assert head.look is not None
+    runs, waits, stopped = head.job(), head.job(num_cpus=64), head.job()
+    fails = head.job(runtime_env={"working_dir": f"gcs://_ray_pkg_{uuid4().hex[:16]}.zip"})
+    for job in (runs, waits, stopped, fails):
+        head.jobs.submit(job)
+    head.until(stopped, JobStatus.RUNNING)
+    head.jobs.stop(stopped.submission_id)
+    head.until(stopped, JobStatus.STOPPED)
+    head.until(fails, JobStatus.FAILED)
+    now = head.until(runs, JobStatus.RUNNING)
+    look = head.look()
+    found = {job.submission_id: job for job in look.jobs}
+    assert found[waits.submission_id].status is JobStatus.PENDING
+    kept = found[runs.submission_id]
+    assert (kept.status, kept.started) == (JobStatus.RUNNING, now.started)
+    assert (kept.entrypoint, kept.metadata) == (runs.entrypoint, runs.metadata)
+    assert look.ended[stopped.submission_id] is JobStatus.STOPPED
+    assert look.ended[fails.submission_id] is JobStatus.FAILED
+    assert not {stopped.submission_id, fails.submission_id} & found.keys()
+    assert sorted(look.jobs, key=lambda job: job.started) == list(look.jobs)
 
 
 def test_who_is_unknown_cannot_be_stopped(stopping: Head) -> None:
