@@ -1,11 +1,13 @@
 """What the operator sees: data on stdout, narration on stderr, bars only on a terminal.
 
-``NO_COLOR``, ``FORCE_COLOR``, ``TERM=dumb`` and pipes are honoured (by rich).
+``NO_COLOR``, ``FORCE_COLOR``, ``TERM=dumb`` and pipes are honoured (by rich). Nothing that is said
+here steers a terminal, whoever's words are in it: see :mod:`rayfleet.harmless`.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 import time
@@ -15,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 from rayfleet.errors import Declined
+from rayfleet.harmless import may_be_shown, printable, writable
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
@@ -47,6 +50,7 @@ class Console:
 
     def say(self, text: str) -> None:
         """Narrate one line on stderr."""
+        text = printable(text)
         with self._lock:
             terminal = self._lent or (self._status and self._status.console)
             if terminal:
@@ -57,6 +61,7 @@ class Console:
 
     def event(self, text: str) -> None:
         """Narrate a step inside a phase: the moving line on a terminal, a line elsewhere."""
+        text = printable(text)
         with self._lock:
             if self._status is not None:
                 room = self._status.console.width - len(self._prefix[-1]) - 6
@@ -72,6 +77,7 @@ class Console:
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Narrate ``name`` while the block runs and its time in seconds when it ends."""
+        name = printable(name)
         start = time.monotonic()
         self._enter(name)
         outcome = "failed"
@@ -85,7 +91,9 @@ class Console:
             self.say(f"{name}: {outcome} in {seconds:.1f} s")
 
     def data(self, text: str) -> None:
-        """Print one line of data on stdout."""
+        """Print data, a line or several, on stdout: in a pipe as it is, so that a log can be kept,
+        and harmless where a terminal is or may be the end of it."""
+        text = printable(text) if may_be_shown(self.out, os.environ) else writable(text)
         with self._lock:
             self.out.write(text + "\n")
             self.out.flush()
@@ -101,7 +109,7 @@ class Console:
 
         table = Table(*headers, box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
         for row in rows:
-            table.add_row(*(_escaped(str(cell)) for cell in row))
+            table.add_row(*(_escaped(printable(str(cell))) for cell in row))
         console = self._rich(self.out)
         if not self.out.isatty():
             unbounded = console.options.update(width=10_000)
@@ -121,7 +129,7 @@ class Console:
         if not self.interactive:
             raise Declined(question, why="nobody to ask here", next_step=refused_next)
         with self._lock, self.paused():
-            self.err.write(f"{question} [y/N] ")
+            self.err.write(f"{printable(question)} [y/N] ")
             self.err.flush()
             answer = sys.stdin.readline().strip().lower()
         if answer not in {"y", "yes"}:
@@ -215,4 +223,5 @@ def _group(lines: Sequence[Line]) -> Group:
     from rich.console import Group
     from rich.text import Text
 
-    return Group(*(Text.assemble(*line, no_wrap=True, overflow="ellipsis") for line in lines))
+    shown = ([(printable(text), style) for text, style in line] for line in lines)
+    return Group(*(Text.assemble(*line, no_wrap=True, overflow="ellipsis") for line in shown))

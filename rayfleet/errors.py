@@ -37,11 +37,14 @@ from typing import ClassVar
 
 from invoke.exceptions import Exit
 
+from rayfleet.harmless import printable
+
 
 class RayfleetError(Exit):
     """Something went wrong; ``what`` went wrong, ``why``, and what to run ``next_step``.
 
-    Never put a secret into any of the three.
+    Never put a secret into any of the three. They may quote what a head, a job or a file says:
+    the message only shows it.
     """
 
     exit_code: ClassVar[int] = 1
@@ -55,7 +58,7 @@ class RayfleetError(Exit):
     def text(self) -> str:
         """The whole message: one line, details below, the next command last."""
         head = f"error: {self.what}" + (f": {self.why}" if self.why else "")
-        return head + (f"\n  next: {self.next_step}" if self.next_step else "")
+        return printable(head + (f"\n  next: {self.next_step}" if self.next_step else ""))
 
     def __str__(self) -> str:
         return self.text()

@@ -32,6 +32,13 @@ LONGEST = 400  # characters of what an API says
 # https://cloud.google.com/sdk/gcloud/reference/config/set#api_endpoint_overrides
 OVERRIDE = "CLOUDSDK_API_ENDPOINT_OVERRIDES_"
 CREDENTIALS = "GOOGLE_APPLICATION_CREDENTIALS"
+MISSING_RESULTS = frozenset({"UNREACHABLE", "PARTIAL_SUCCESS", "LIST_OVERHEAD_QUOTA_EXCEED"})
+"""The warnings with which a list of Compute Engine v1 says that it has not everything; its
+discovery document has them all."""
+
+
+class PartialAnswer(Exception):
+    """A list came with status 200 and lacks something, which the message names."""
 
 
 def service(name: str, version: str) -> Any:
@@ -109,6 +116,39 @@ def patiently(question: Callable[[], T], clock: Clock | None = None) -> T:
     return question()
 
 
+def pages(
+    method: Any,
+    key: str,
+    asked: Mapping[str, str],
+    *,
+    send: Callable[[Any], Mapping[str, Any]] = lambda query: query.execute(),
+) -> list[dict[str, Any]]:
+    """What ``key`` has on all pages of ``method.list(**asked)``; ``send`` executes one request.
+
+    Every list of this package is read here, so that a part is nowhere taken for the whole.
+
+    Raises:
+        PartialAnswer: the API says that something is missing.
+    """
+    found: list[dict[str, Any]] = []
+    query = method.list(**asked)
+    while query is not None:
+        answer = send(query)
+        _require_whole(answer)
+        found += answer.get(key, [])
+        query = method.list_next(query, answer)
+    return found
+
+
+def _require_whole(answer: Mapping[str, Any]) -> None:
+    if places := answer.get("unreachable"):
+        raise PartialAnswer(f"Google does not reach {', '.join(map(str, places))}")
+    warning = answer.get("warning", {})
+    if warning.get("code") in MISSING_RESULTS:
+        said = " ".join(str(warning.get("message", "")).split())
+        raise PartialAnswer(f"Google answered in part: {warning['code']}: {said}")
+
+
 def transient(error: Exception) -> bool:
     """Whether the same request may succeed a moment later."""
     status = status_of(error)
@@ -119,7 +159,7 @@ def transient(error: Exception) -> bool:
             or (status == 403 and reason in RATE_LIMITS)
             or (status == 409 and BUSY in said(error))
         )
-    if isinstance(error, ConnectionError | TimeoutError | HTTPException):
+    if isinstance(error, ConnectionError | TimeoutError | HTTPException | PartialAnswer):
         return True
     # google.auth says it itself; httplib2's has no better sign.
     return bool(getattr(error, "retryable", False)) or type(error).__name__ in (

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from rayfleet.errors import Unreachable
-from rayfleet.google_api import patiently, said, service, status_of, transient
+from rayfleet.google_api import pages, patiently, said, service, status_of, transient
 from rayfleet.waiting import Clock, SystemClock
 
 T = TypeVar("T")
@@ -62,19 +62,7 @@ class Zone:
         Raises:
             Unreachable: also where Google answers for a part of the places only.
         """
-        found: list[dict[str, Any]] = []
-        query = method.list(**asked)
-        while query is not None:
-            answer = self.ask(doing, query.execute)
-            if answer.get("unreachable"):
-                raise Unreachable(
-                    f"{self.owner}: cannot {doing}",
-                    why=f"Google does not reach {', '.join(answer['unreachable'])}",
-                    next_step=LATER,
-                )
-            found += answer.get(key, [])
-            query = method.list_next(query, answer)
-        return found
+        return self.ask(doing, lambda: pages(method, key, asked))
 
     def get(self, doing: str, query: Callable[[], Any]) -> dict[str, Any] | None:
         """The answer to the request that ``query`` makes; None when there is no such thing."""

@@ -6,9 +6,10 @@ Ray 2.60 leaves out what it does not count as alive, and deletes one node after 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-from rayfleet.google_api import connection, failure, status_of
+from rayfleet.google_api import connection, failure, pages, status_of
 
 CLUSTER = "ray-cluster-name"
 KIND, UNMANAGED = "ray-node-type", "unmanaged"
@@ -143,21 +144,16 @@ def _deletion(resource: Any, node: str) -> Any:
 
 
 def _rows(resource: Any) -> list[dict[str, Any]]:
-    """Everything in the resource's zone; Ray reads the first page only."""
+    """Everything in the resource's zone; Ray reads the first page only, and takes half an answer
+    for a whole one."""
     api, project, zone = resource.resource, resource.project_id, resource.availability_zone
-    found: list[dict[str, Any]] = []
+    send = partial(_execute, resource)
     if hasattr(api, "instances"):
         rule = f"labels.{CLUSTER} = {resource.cluster_name}"
-        method, key = api.instances(), "items"
-        query = method.list(project=project, zone=zone, filter=rule)
-    else:
-        method, key = api.projects().locations().nodes(), "nodes"
-        query = method.list(parent=resource.path)
-    while query is not None:
-        answer = _execute(resource, query)
-        found += answer.get(key, [])
-        query = method.list_next(query, answer)
-    return found
+        asked = {"project": project, "zone": zone, "filter": rule}
+        return pages(api.instances(), "items", asked, send=send)
+    nodes = api.projects().locations().nodes()
+    return pages(nodes, "nodes", {"parent": resource.path}, send=send)
 
 
 def _execute(resource: Any, query: Any) -> dict[str, Any]:

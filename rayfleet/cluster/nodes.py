@@ -13,7 +13,8 @@ from rayfleet.cluster import google, google_hosts
 from rayfleet.cluster.config import LaunchConfig, read_launch_config
 from rayfleet.errors import ToolFailed, Unreachable
 from rayfleet.fleet.model import Cluster, Fleet
-from rayfleet.google_api import patiently, said
+from rayfleet.google_api import patiently, said, transient
+from rayfleet.google_zone import LATER
 from rayfleet.waiting import Clock, SystemClock
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ WORKER = {"ray-node-type": "worker"}
 class Nodes:
     """The nodes of one cluster. All methods raise :class:`Unreachable` when the cloud's API
     (the Docker engine, for the sandbox) does not answer, after a few tries where Google says
-    that it may pass."""
+    that it may pass. An answer for a part of the places is none."""
 
     config: LaunchConfig
     clock: Clock = field(default_factory=SystemClock, repr=False)
@@ -186,7 +187,7 @@ class Nodes:
             raise Unreachable(
                 f"{self.config.identity}: cannot {doing}",
                 why=said(error),
-                next_step="invoke doctor",
+                next_step=LATER if transient(error) else "invoke doctor",
             ) from error
 
 

@@ -28,7 +28,9 @@ class Fault:
     - ``takes``: it is accepted, and its operation takes so many seconds of the cloud's clock;
     - ``fails``: it is accepted, and its operation ends with this error: a code
       of Compute Engine (``ZONE_RESOURCE_POOL_EXHAUSTED``) or a number for TPUs (8), and
-      ``message``.
+      ``message``;
+    - ``unreachable``: a list leaves out what is in this zone, answers 200 all the same, and says
+      that it did not reach the zone.
     """
 
     method: str
@@ -43,6 +45,7 @@ class Fault:
     never: bool = False
     takes: float | None = None
     fails: str = ""
+    unreachable: str = ""
     met: int = 0
 
     def meets(self, method: str, resource: str) -> bool:

@@ -22,3 +22,21 @@ def page(
     if start + len(found) < len(rows):
         answer["nextPageToken"] = str(start + len(found))
     return answer
+
+
+def half(method: str, answer: Mapping[str, Any], zone: str) -> dict[str, Any]:
+    """The ``answer`` of a list ``method`` that does not reach ``zone``: Cloud TPU names the places
+    that it leaves out, Compute Engine warns. Both answer with 200."""
+    left: dict[str, Any] = {
+        key: [row for row in value if not _is_in(row, zone)] if isinstance(value, list) else value
+        for key, value in answer.items()
+    }
+    if method.startswith("compute."):
+        message = f"The scope 'zones/{zone}' cannot be reached."
+        return left | {"warning": {"code": "UNREACHABLE", "message": message}}
+    return left | {"unreachable": [zone]}
+
+
+def _is_in(row: Mapping[str, Any], zone: str) -> bool:
+    where = f"{row.get('name', '')}/{row.get('zone', '')}/"
+    return f"/locations/{zone}/" in where or f"/zones/{zone}/" in where

@@ -18,6 +18,7 @@ from rayfleet.emulator.discovery import (
     find_method,
 )
 from rayfleet.emulator.faults import Fault
+from rayfleet.emulator.pages import half
 from rayfleet.emulator.refusals import Refused
 
 Handler = Callable[[Call], dict[str, Any]]
@@ -99,7 +100,10 @@ def carry_out(cloud: Cloud, routed: Routed, query: Mapping[str, str], fault: Fau
         body=routed.body,
         fault=fault,
     )
-    return handler(call)
+    answer = handler(call)
+    if fault is not None and fault.unreachable:
+        return half(routed.method.id, answer, fault.unreachable)
+    return answer
 
 
 def described(version: str) -> dict[str, Any]:

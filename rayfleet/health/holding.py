@@ -21,6 +21,8 @@ class Kind(StrEnum):
     FIREWALL = "firewall rule"
 
 
+UP = frozenset({"RUNNING", "READY"})
+"""The states of a VM and of a slice in which it is neither on its way nor gone."""
 STOPPED = frozenset({"TERMINATED", "STOPPED", "SUSPENDED"})
 """A VM in these states runs nothing.
 https://cloud.google.com/compute/docs/instances/instance-life-cycle"""
@@ -61,6 +63,11 @@ class Holding:
     def alive(self) -> bool:
         """Whether Ray counts it as alive: it runs, or is being made."""
         return self.kind in (Kind.VM, Kind.SLICE) and self.state in ALIVE
+
+    @property
+    def runs(self) -> bool:
+        """Whether it is up: a VM that runs is RUNNING, a slice READY."""
+        return self.alive and self.state in UP
 
     @property
     def ending(self) -> bool:

@@ -75,7 +75,7 @@ def several_heads(sight: Sight) -> Iterator[Finding]:
     if len(heads) > 1:
         yield Finding(
             state="several heads",
-            found=f"{_count(heads, 'head')}: {_some(_names(heads))}",
+            found=f"{_count(len(heads), 'head')}: {_some(_names(heads))}",
             remedy=f"invoke restart --cluster {sight.cluster.name}",
             subjects=_names(heads),
         )
@@ -98,9 +98,8 @@ def workers_lost(sight: Sight) -> Iterator[Finding]:
     missing = _missing(sight)
     if not missing or sight.scaling is None or sight.holdings is None:
         return
-    coming = [worker for worker in sight.holdings.workers if worker.state != "READY"]
-    asked = {kind: count for kind, count in sight.scaling.asked.items() if count}
-    stalled = [kind for kind in missing if not asked.get(kind)]
+    coming = [worker for worker in sight.holdings.workers if not worker.runs]
+    stalled = [kind for kind in missing if not sight.scaling.asked.get(kind)]
     stalled = [kind for kind in stalled if kind not in {worker.node_type for worker in coming}]
     stalled = [kind for kind in stalled if kind not in sight.scaling.failures]
     # Slices that are there and did not join are another state.
@@ -112,8 +111,9 @@ def workers_lost(sight: Sight) -> Iterator[Finding]:
         for thing in sight.holdings.of(Kind.SLICE, Kind.VM)
         if not thing.alive and not thing.head and thing.node_type in stalled
     )
-    there = f"{sight.observed.joined} workers are" if sight.observed.joined else "only the head is"
-    gone = "".join(f", {count} are {state}" for state, count in lost.items())
+    joined = sight.observed.joined
+    there = _count(joined, "worker") if joined else "only the head"
+    gone = "".join(f", {count} {state}" for state, count in lost.items())
     wanted = ", ".join(f"{missing[kind]} {kind}" for kind in stalled)
     yield Finding(
         state=LOST,
@@ -305,7 +305,7 @@ def _unjoined(sight: Sight) -> Iterator[tuple[Holding, int]]:
     joined = {member.address for member in sight.observed.members}
     for thing in sight.holdings.workers:
         count = len(joined & set(thing.addresses))
-        if thing.state in ("READY", "RUNNING") and count < len(thing.addresses):
+        if thing.runs and count < len(thing.addresses):
             yield thing, count
 
 
@@ -337,8 +337,8 @@ def _names(things: Sequence[Holding]) -> tuple[str, ...]:
     return tuple(thing.name for thing in things)
 
 
-def _count(things: Sequence[Holding], word: str) -> str:
-    return f"{len(things)} {word}{'s' if len(things) != 1 else ''}"
+def _count(count: int, word: str) -> str:
+    return f"{count} {word}{'s' if count != 1 else ''}"
 
 
 def _some(names: Sequence[str]) -> str:

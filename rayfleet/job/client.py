@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
 from rayfleet.cluster.live import NODES, LiveNode, parse_nodes
 from rayfleet.errors import ToolFailed, Unreachable
-from rayfleet.job.dashboard import READ_ATTEMPTS, Answer, Dashboard, retried
+from rayfleet.job.dashboard import READ_ATTEMPTS, READ_SECONDS, Answer, Dashboard, retried
 from rayfleet.job.log_position import LogPosition
-from rayfleet.job.model import Job, JobExists, JobLost, JobTimedOut, UnknownJob, parse_job
+from rayfleet.job.model import (
+    Job,
+    JobExists,
+    JobLost,
+    JobTimedOut,
+    UnknownJob,
+    parse_job,
+    parse_jobs,
+)
 from rayfleet.job.redaction import env_values, redacted, redacted_log
 from rayfleet.secret.credential import Token
 from rayfleet.waiting import Clock, SystemClock
@@ -36,7 +43,6 @@ _NO_AGENT = (
     "Cannot connect to host",
 )
 _UNKNOWN = "does not exist"
-_LATEST = datetime.max.replace(tzinfo=UTC)
 
 
 class Submittable(Protocol):
@@ -67,7 +73,8 @@ class JobClient:
 
     ``http`` leads to the dashboard's port on the head, ``token`` is Ray's authentication
     token (None: the cluster has no authentication). Without ``patience`` nothing is tried
-    twice, for callers that look again themselves. All methods raise
+    twice, for callers that look again themselves; ``seconds`` is how long an answer may
+    take. All methods raise
     :class:`~rayfleet.errors.Unreachable` when the head does not answer,
     :class:`~rayfleet.job.dashboard.Unauthorized` when it refuses the token, and
     :class:`~rayfleet.errors.ToolFailed` with the last line of what it said otherwise.
@@ -81,11 +88,14 @@ class JobClient:
         token: Token = None,
         clock: Clock | None = None,
         patience: bool = True,
+        seconds: float = READ_SECONDS,
     ) -> None:
         self.cluster = cluster
         self._reads = READ_ATTEMPTS if patience else 1
         self._until_ready = READY_ATTEMPTS if patience else 1
-        self._dashboard = Dashboard(http, cluster=cluster, token=token, attempts=self._reads)
+        self._dashboard = Dashboard(
+            http, cluster=cluster, token=token, attempts=self._reads, seconds=seconds
+        )
         self._clock = clock or SystemClock()
 
     def __repr__(self) -> str:
@@ -150,7 +160,6 @@ class JobClient:
             ToolFailed: the job has not ended.
         """
         path = f"/api/jobs/{_quoted(job_id)}"
-
         answer = self._when_ready(lambda: self._dashboard.delete(path))
         if answer.status == 404 and _UNKNOWN in answer.text:
             return False
@@ -184,12 +193,7 @@ class JobClient:
 
     def list(self) -> tuple[Job, ...]:
         """All jobs that the head remembers, oldest first."""
-        answer = self._dashboard.get("/api/jobs/")
-        rows = self._read(answer, "list the jobs")
-        if not isinstance(rows, list):
-            raise ToolFailed(f"{self.cluster}: the jobs API answered with no list")
-        jobs = [parse_job(row) for row in rows]
-        return tuple(sorted(jobs, key=lambda job: (job.start or _LATEST, job.name)))
+        return parse_jobs(self._read(self._dashboard.get("/api/jobs/"), "list the jobs"))
 
     def running(self) -> tuple[Job, ...]:
         """The jobs that have not ended, drivers among them: a restart would kill these."""

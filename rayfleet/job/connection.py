@@ -32,8 +32,15 @@ def open_jobs(project: Project, fleet: Fleet, cluster: Cluster) -> Iterator[JobC
 
 
 def jobs_of(
-    project: Project, fleet: Fleet, head: Head, cluster: Cluster, *, port: int = DASHBOARD_PORT
+    project: Project,
+    fleet: Fleet,
+    head: Head,
+    cluster: Cluster,
+    *,
+    port: int = DASHBOARD_PORT,
+    patience: bool = True,
 ) -> JobClient:
-    """The jobs of ``cluster`` over an open connection to its head, dashboard at ``port``."""
+    """The jobs of ``cluster`` over an open connection to its head, dashboard at ``port``; for
+    ``patience`` see :class:`JobClient`."""
     token = credential_of(project, fleet, cluster)
-    return JobClient(head.http(port), cluster=cluster.name, token=token)
+    return JobClient(head.http(port), cluster=cluster.name, token=token, patience=patience)

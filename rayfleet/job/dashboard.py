@@ -80,7 +80,8 @@ class Dashboard:
 
     ``http`` leads to port 8265 of the head; ``token`` is Ray's authentication token.
     Every call raises :class:`Unreachable` when nothing answers in time and
-    :class:`Unauthorized` on 401 and 403. ``attempts`` is how often a read is tried.
+    :class:`Unauthorized` on 401 and 403. ``attempts`` is how often a read is tried, and
+    ``seconds`` how long an answer may take to begin (uploads have longer).
     """
 
     def __init__(
@@ -90,11 +91,13 @@ class Dashboard:
         cluster: str,
         token: Token = None,
         attempts: int = READ_ATTEMPTS,
+        seconds: float = READ_SECONDS,
     ) -> None:
         self.cluster = cluster
         self._http = http
         self._token = token
         self._attempts = attempts
+        self._seconds = seconds
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(cluster={self.cluster!r})"
@@ -130,7 +133,7 @@ class Dashboard:
         *,
         body: bytes | IO[bytes] | None = None,
         size: int | None = None,
-        seconds: float = READ_SECONDS,
+        seconds: float | None = None,
     ) -> Answer:
         from urllib3 import Timeout
         from urllib3.exceptions import HTTPError
@@ -143,7 +146,7 @@ class Dashboard:
                 path,
                 body=body,
                 headers={**_headers(size), **headers},
-                timeout=Timeout(connect=CONNECT_SECONDS, read=seconds),
+                timeout=Timeout(connect=CONNECT_SECONDS, read=seconds or self._seconds),
                 retries=False,
                 redirect=False,
             )

@@ -34,6 +34,8 @@ class JobKind(StrEnum):
     DRIVER = "DRIVER"
 
 
+_LATEST = datetime.max.replace(tzinfo=UTC)
+
 LOST_WITH_HEAD = frozenset(
     (
         "JOB_SUPERVISOR_ACTOR_START_FAILURE",
@@ -146,6 +148,10 @@ class JobExists(UsageError):
     """Another job has the submission id already."""
 
 
+class UnreadableJob(ToolFailed):
+    """A head that answers tells of its jobs in a way that nobody here understands."""
+
+
 class JobFailed(RayfleetError):
     """The job ended as FAILED, whether or not its entrypoint ever ran."""
 
@@ -174,14 +180,25 @@ class JobLost(Unreachable):
     """The cluster has forgotten a job that it had: its head was replaced or restarted."""
 
 
+def parse_jobs(rows: object) -> tuple[Job, ...]:
+    """Read the answer to ``GET /api/jobs/``, oldest first.
+
+    Raises:
+        UnreadableJob: it is no list of jobs.
+    """
+    if not isinstance(rows, list):
+        raise UnreadableJob("the jobs API answered with no list")
+    return tuple(sorted(map(parse_job, rows), key=lambda job: (job.start or _LATEST, job.name)))
+
+
 def parse_job(row: object) -> Job:
     """Read one JobDetails of Ray's jobs API (2.60); what it holds of secrets is left out.
 
     Raises:
-        ToolFailed: the row is not a job.
+        UnreadableJob: the row is not a job.
     """
     if not isinstance(row, Mapping):
-        raise ToolFailed("the jobs API answered with something that is no job")
+        raise UnreadableJob("the jobs API answered with something that is no job")
     metadata = row.get("metadata") or {}
     code = row.get("driver_exit_code")
     try:
@@ -201,7 +218,7 @@ def parse_job(row: object) -> Job:
             exit_code=int(code) if code is not None else None,
         )
     except (KeyError, ValueError, TypeError, AttributeError) as error:
-        raise ToolFailed("cannot read a job of the jobs API", why=repr(error)) from error
+        raise UnreadableJob("cannot read a job of the jobs API", why=repr(error)) from error
 
 
 def _moment(milliseconds: object) -> datetime | None:

@@ -22,6 +22,7 @@ from rayfleet.waiting import Clock, SystemClock
 if TYPE_CHECKING:
     from rayfleet.cluster.head import Head
     from rayfleet.job.client import JobClient
+    from rayfleet.job.model import Job
     from rayfleet.job.restore.report import Report
 
 
@@ -64,12 +65,18 @@ class Preserver:
         The backup may be incomplete; it says so, and :meth:`require_complete` raises. See
         :func:`~rayfleet.job.snapshot.taker.take_backup` for ``onto``, ``stopped`` and ``once``.
 
+        The dashboard is asked too, once, whether it lists a job that the backup lacks.
+
         Raises:
             Unreachable: the jobs could not be listed. That is not "no jobs".
             ToolFailed: the head cannot tell its jobs, or the vault does not hold what it took.
         """
         from rayfleet.job.snapshot.source import HeadSource
         from rayfleet.job.snapshot.taker import take_backup
+
+        def dashboard() -> tuple[Job, ...]:
+            once = jobs_of(self.project, self.fleet, head, cluster, port=self.port, patience=False)
+            return once.list()
 
         with self._head(cluster) as head:
             return take_backup(
@@ -78,6 +85,7 @@ class Preserver:
                 cluster=cluster.name,
                 identity=cluster.identity,
                 infrastructure=self.infrastructure,
+                dashboard=dashboard,
                 narrate=self._narrator(cluster),
                 onto=onto,
                 stopped=stopped,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rayfleet.errors import ToolFailed
-from rayfleet.log.output.harmless import harmless
+from rayfleet.harmless import harmless
 from rayfleet.log.remote.frames import MAGIC
 
 GREETING_BYTES = 256 * 1024

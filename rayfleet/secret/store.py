@@ -87,12 +87,15 @@ class GoogleSecret:
     def enabled(self) -> tuple[str, ...]:
         """See :class:`Secret`."""
 
+        from rayfleet.google_api import pages
+
         def ask() -> Any:
             versions = self._secrets().versions()
-            return versions.list(parent=self._path, filter="state:ENABLED").execute()
+            asked = {"parent": self._path, "filter": "state:ENABLED"}
+            return pages(versions, "versions", asked)
 
-        answer = self._patiently(ask, "list the versions of", "viewer", missing={})
-        names = [row["name"].rpartition("/")[2] for row in answer.get("versions", ())]
+        found = self._patiently(ask, "list the versions of", "viewer", missing=[])
+        names = [row["name"].rpartition("/")[2] for row in found]
         return tuple(sorted(names, key=int, reverse=True))
 
     def read(self, version: str) -> str:

@@ -88,7 +88,7 @@ def execute(
     from rayfleet.arguments import parse_count, parse_duration
     from rayfleet.cluster.commands import Request, run_everywhere
     from rayfleet.cluster.heads import Heads
-    from rayfleet.log.output.harmless import harmless
+    from rayfleet.harmless import harmless
     from rayfleet.log.output.pipe import abandon
 
     session = open_session(context)

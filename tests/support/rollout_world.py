@@ -29,7 +29,7 @@ from rayfleet.fleet.model import (
 )
 from rayfleet.job.client import JobClient
 from rayfleet.job.dashboard import Answer, Unauthorized
-from rayfleet.job.model import LOST_WITH_HEAD, JobStatus
+from rayfleet.job.model import LOST_WITH_HEAD, Job, JobStatus, UnknownJob
 from rayfleet.job.preserve import Preserver
 from rayfleet.job.snapshot.source import Look
 from rayfleet.job.snapshot.taker import take_backup
@@ -108,7 +108,11 @@ class WorldHead(FakeHead):
         self.world.require()
 
         def effect() -> bool:
-            self.asked.setdefault(job_id, self.clock.now)
+            if job_id not in self.rows:
+                raise UnknownJob(f"{CLUSTER.name} knows no job {job_id}")
+            # Ray takes the request for a job that waits, too, and it waits on.
+            if self._now(self.rows[job_id]).status is JobStatus.RUNNING:
+                self.asked.setdefault(job_id, self.clock.now)
             return True
 
         return self._do(f"stop {job_id}", effect)
@@ -192,6 +196,11 @@ class World:
                 if row.ended and row.error_type not in LOST_WITH_HEAD
             },
         )
+
+    def listed(self) -> tuple[Job, ...]:
+        """What the dashboard lists."""
+        self.require()
+        return tuple(map(self.head._now, self.head.rows.values()))
 
     def lose(self) -> None:
         """All machines go."""
@@ -288,6 +297,7 @@ class WorldPreserver(Preserver):
             cluster=cluster.name,
             identity=cluster.identity,
             infrastructure=self.infrastructure,
+            dashboard=world.listed,
             narrate=lambda text: None,
             onto=onto,
             once=once,

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from rayfleet import google_api
 from rayfleet.errors import Unreachable
+from rayfleet.google_api import ATTEMPTS, MISSING_RESULTS, PartialAnswer, pages
 from rayfleet.google_zone import Zone
 from tests.unit.job.canned import FakeClock
 
@@ -66,9 +71,43 @@ def test_every_page_is_read(zone: Zone) -> None:
 
 
 def test_a_zone_that_google_does_not_reach_is_not_empty(zone: Zone) -> None:
-    with_tpus(zone, {"queuedResources": []}, {"unreachable": ["us-east5-b"]})
+    half = {"queuedResources": []}, {"unreachable": ["us-east5-b"]}
+    with_tpus(zone, *half * ATTEMPTS)
     with pytest.raises(Unreachable, match="Google does not reach us-east5-b"):
         zone.requests()
+
+
+@pytest.mark.parametrize("code", sorted(MISSING_RESULTS))
+def test_a_warning_that_something_is_missing_is_an_error_and_any_other_is_not(code: str) -> None:
+    answer = {"items": [{"name": "a"}], "warning": {"code": code, "message": "Some are missing."}}
+    with pytest.raises(PartialAnswer, match=f"{code}: Some are missing."):
+        pages(Canned([answer]), "items", {})
+    other = {**answer, "warning": {"code": "NO_RESULTS_ON_PAGE"}}
+    assert pages(Canned([other]), "items", {}) == answer["items"]
+
+
+def test_googles_own_documents_have_these_warnings() -> None:
+    import googleapiclient  # type: ignore[import-untyped]
+
+    documents = Path(googleapiclient.__file__).parent / "discovery_cache/documents"
+    schemas = json.loads((documents / "compute.v1.json").read_text())["schemas"]
+    for name in ("InstanceList", "FirewallList"):
+        warning = schemas[name]["properties"]["warning"]["properties"]
+        assert set(warning["code"]["enum"]) > MISSING_RESULTS
+
+
+def test_no_other_module_reads_a_list_of_google() -> None:
+    """A list that is read elsewhere may end after its first page, or lack a part and say so."""
+    package = Path(google_api.__file__).parent
+    readers = [
+        path
+        for path in package.rglob("*.py")
+        if "emulator" not in path.parts
+        and re.search(r"google_(api|zone) import|import google\b", path.read_text())
+    ]
+    assert len(readers) > 5
+    for path in readers:
+        assert ".list(" not in path.read_text(), path
 
 
 def test_a_project_without_the_api_has_no_tpus_and_one_that_refuses_is_not_empty(

@@ -17,6 +17,7 @@ ALLOWED = {
     "rayfleet.console",
     "rayfleet.errors",
     "rayfleet.project",
+    "rayfleet.harmless",
     "rayfleet.tasks",
     "rayfleet.tasks.edge",
     # the collections: one module each, @task wrappers only

@@ -15,6 +15,16 @@ from rayfleet.job.vault.model import LostKind, SavedJob, Unrestorable
 NO_SELECTOR = "its label selector"
 """The job was so new that Ray had no supervisor for it yet: a later look has it."""
 
+FIELDS = frozenset(
+    (
+        *("status", "entrypoint", "message", "error_type", "start_time", "end_time", "metadata"),
+        *("runtime_env_json", "entrypoint_num_cpus", "entrypoint_num_gpus", "entrypoint_memory"),
+        *("entrypoint_resources", "driver_agent_http_address", "driver_node_id"),
+        "driver_exit_code",
+    )
+)
+"""Every field of a job's record in Ray 2.60 (JobInfo in ray/dashboard/modules/job/common.py)."""
+
 _NODE_ID = "ray.io/node-id"
 _SERVE = "serve"
 _REPLICA = "SERVE_REPLICA::"  # APPLICATION#DEPLOYMENT#ID
@@ -76,6 +86,7 @@ def _job(row: Mapping[str, Any], heads: frozenset[str]) -> SavedJob:
             num_gpus=record.get("entrypoint_num_gpus"),
             memory=record.get("entrypoint_memory"),
             resources=_mapping(record.get("entrypoint_resources")),
+            missing=tuple(_unknown(record)),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         missing = f"its record cannot be read ({type(error).__name__})"
@@ -87,6 +98,13 @@ def _job(row: Mapping[str, Any], heads: frozenset[str]) -> SavedJob:
             missing=(missing,),
         )
     return _with_selector(job, row.get("supervisor"), heads)
+
+
+def _unknown(record: Mapping[str, Any]) -> Iterator[str]:
+    """What a newer Ray was given for the job, and a restore would not give back."""
+    for name in sorted(record.keys() - FIELDS):
+        if record[name] is not None:
+            yield f"its field {name!r}, which this rayfleet does not know"
 
 
 def _mapping(value: Any) -> Mapping[str, Any] | None:
@@ -105,7 +123,7 @@ def _with_selector(
 ) -> SavedJob:
     # One that ended before this job began was of an earlier job with the same id.
     if supervisor is None or 0 < supervisor["end_time"] < job.started:
-        return replace(job, missing=(NO_SELECTOR,))
+        return replace(job, missing=(*job.missing, NO_SELECTOR))
     selector = dict(supervisor["label_selector"])
     asks = (job.num_cpus, job.num_gpus, job.memory, job.resources)
     # Ray sends a job that asks for nothing to the head by the id of the head's node, which a

@@ -23,10 +23,7 @@ MARK = b"\0rayfleet-reader-1\n"
 
 RPC_SECONDS = 20
 PACKAGE_SECONDS = 50
-JOB_PREFIX = b"_ray_internal_job_info_"
-JOB_NAMESPACE = b"job"
-SUPERVISOR_PREFIX = "_ray_internal_job_actor_"
-SUPERVISOR_NAMESPACE = "SUPERVISOR_ACTOR_RAY_NAMESPACE"
+# Those that we know. A job in another state is told as one that has not ended.
 ENDED = ("STOPPED", "SUCCEEDED", "FAILED")
 # In the order of an actor's life, so that one that moves on meanwhile is seen at least once.
 LIVING = ("DEPENDENCIES_UNREADY", "PENDING_CREATION", "ALIVE", "RESTARTING")
@@ -42,6 +39,37 @@ class Failure(Exception):
         self.reason = reason
 
 
+class Layout:
+    """Where this Ray keeps its jobs and what it calls their parts, by its own modules.
+
+    Nothing of it is written down here: a Ray that has it elsewhere would look like one without
+    jobs.
+    """
+
+    def __init__(self) -> None:
+        try:
+            common = import_module("ray.dashboard.modules.job.common")
+            constants = import_module("ray._private.ray_constants")
+            storage = common.JobInfoStorageClient
+            self.jobs = _plain_prefix(storage.JOB_DATA_KEY)
+            self.job_namespace = bytes(constants.KV_NAMESPACE_JOB)
+            self.supervisors = _plain_prefix(common.JOB_ACTOR_NAME_TEMPLATE)
+            self.supervisor_namespace = str(common.SUPERVISOR_ACTOR_RAY_NAMESPACE)
+            self.submission = str(common.JOB_ID_METADATA_KEY)
+            self.dashboard = str(constants.DASHBOARD_ADDRESS).encode()
+            self.dashboard_namespace = bytes(constants.KV_NAMESPACE_DASHBOARD)
+        except (ImportError, AttributeError, TypeError, ValueError) as error:
+            text = f"this Ray keeps its jobs in a way that rayfleet does not know: {error}"
+            raise Failure("strange", text) from error
+
+
+def _plain_prefix(template: str) -> str:
+    prefix, found, rest = template.partition("{job_id}")
+    if not (prefix and found) or rest:
+        raise ValueError(f"a name of the form {template!r}")
+    return prefix
+
+
 class Store:
     """The GCS through the Ray that is installed here. A new one for every look."""
 
@@ -51,6 +79,7 @@ class Store:
             self.types = import_module("ray.core.generated.gcs_pb2")
         except ImportError as error:
             raise Failure("no-python", f"its Python cannot import Ray: {error}") from error
+        self.layout = Layout()
         options = raylet.GcsClientOptions.create(
             address, None, allow_cluster_id_nil=True, fetch_cluster_id_if_nil=True
         )
@@ -61,12 +90,13 @@ class Store:
 
     def records(self) -> dict[str, bytes]:
         """What the GCS keeps of every submitted job, by submission id."""
-        keys = self.kv.internal_kv_keys(JOB_PREFIX, JOB_NAMESPACE, timeout=RPC_SECONDS)
+        prefix, namespace = self.layout.jobs.encode(), self.layout.job_namespace
+        keys = self.kv.internal_kv_keys(prefix, namespace, timeout=RPC_SECONDS)
         found = {}
         for start in range(0, len(keys), 500):
             some = keys[start : start + 500]
-            found.update(self.kv.internal_kv_multi_get(some, JOB_NAMESPACE, timeout=RPC_SECONDS))
-        return {os.fsdecode(key[len(JOB_PREFIX) :]): value for key, value in found.items()}
+            found.update(self.kv.internal_kv_multi_get(some, namespace, timeout=RPC_SECONDS))
+        return {os.fsdecode(key[len(prefix) :]): value for key, value in found.items()}
 
     def package(self, uri: str) -> bytes | None:
         """The bytes of a package; None when the GCS does not have it."""
@@ -87,7 +117,8 @@ class Store:
 
     def dashboard_port(self) -> str:
         """The port of the dashboard, running or not; empty on a head that is just starting."""
-        address = self.kv.internal_kv_get(b"dashboard", b"dashboard", timeout=RPC_SECONDS)
+        key, namespace = self.layout.dashboard, self.layout.dashboard_namespace
+        address = self.kv.internal_kv_get(key, namespace, timeout=RPC_SECONDS)
         return os.fsdecode(address or b"").rpartition(":")[2]
 
     def heads(self) -> list[str]:
@@ -112,13 +143,14 @@ def look(store: Store, where: dict[str, str]) -> dict[str, Any]:
         else:
             live.append({"id": name, "record": text})
     actors = [row for state in LIVING for row in store.actors(state)]
-    supervisors = _supervisors(actors)
+    layout = store.layout
+    supervisors = _supervisors(layout, actors)
     if any(job["id"] not in supervisors for job in live):
-        supervisors = {**_supervisors(store.actors("DEAD")), **supervisors}
+        supervisors = {**_supervisors(layout, store.actors("DEAD")), **supervisors}
     for job in live:
         job["supervisor"] = supervisors.get(job["id"])
     # An actor may have been seen in two states.
-    others = {row.actor_id: row for row in actors if not _supervised(row)}
+    others = {row.actor_id: row for row in actors if not _supervised(layout, row)}
     return {
         "session": where["session"],
         "ray_version": ray.__version__,
@@ -126,7 +158,7 @@ def look(store: Store, where: dict[str, str]) -> dict[str, Any]:
         "live": live,
         "ended": ended,
         "actors": [_actor(row) for row in others.values() if row.is_detached],
-        "drivers": [_driver(row) for row in store.drivers() if not row.is_dead],
+        "drivers": [_driver(layout, row) for row in store.drivers() if not row.is_dead],
     }
 
 
@@ -138,16 +170,17 @@ def _status(record: str) -> tuple[str, str]:
         return "", ""
 
 
-def _supervised(row: Any) -> str:
-    if row.ray_namespace == SUPERVISOR_NAMESPACE and row.name.startswith(SUPERVISOR_PREFIX):
-        return str(row.name[len(SUPERVISOR_PREFIX) :])
+def _supervised(layout: Layout, row: Any) -> str:
+    prefix = layout.supervisors
+    if row.ray_namespace == layout.supervisor_namespace and row.name.startswith(prefix):
+        return str(row.name[len(prefix) :])
     return ""
 
 
-def _supervisors(rows: list[Any]) -> dict[str, dict[str, Any]]:
+def _supervisors(layout: Layout, rows: list[Any]) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for row in sorted(rows, key=lambda row: row.end_time):
-        if name := _supervised(row):
+        if name := _supervised(layout, row):
             selector = dict(row.label_selector)
             # An id that was deleted and used again has had several; 0 is one that still lives.
             found[name] = {"label_selector": selector, "end_time": row.end_time}
@@ -164,12 +197,12 @@ def _actor(row: Any) -> dict[str, Any]:
     }
 
 
-def _driver(row: Any) -> dict[str, Any]:
+def _driver(layout: Layout, row: Any) -> dict[str, Any]:
     return {
         "job_id": row.job_id.hex(),
         "entrypoint": row.entrypoint,
         "namespace": row.config.ray_namespace,
-        "submission_id": row.config.metadata.get("job_submission_id", ""),
+        "submission_id": row.config.metadata.get(layout.submission, ""),
         "address": row.driver_ip_address,
         "pid": row.driver_pid,
     }

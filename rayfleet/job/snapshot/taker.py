@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from rayfleet.bars import readable
-from rayfleet.errors import ToolFailed
+from rayfleet.errors import RayfleetError, ToolFailed
+from rayfleet.job.model import Job, JobKind, UnreadableJob
 from rayfleet.job.snapshot.merge import carried_over
 from rayfleet.job.snapshot.parse import NO_SELECTOR
 from rayfleet.job.snapshot.source import Look, Source
@@ -18,6 +19,9 @@ from rayfleet.waiting import Clock, SystemClock
 
 MORE_ROUNDS = 3
 """How often jobs that came meanwhile are fetched too; on a busy cluster some always come."""
+
+ONLY_LISTED = "everything: the dashboard lists it, and Ray's store does not have it"
+"""The job would be lost without a word where this Ray keeps its jobs in a way unknown to us."""
 
 SETTLE_SECONDS = 1.0
 """Before another look at a job that Ray is just starting."""
@@ -34,6 +38,7 @@ def take_backup(
     cluster: str,
     identity: str,
     infrastructure: Callable[[str, Mapping[str, str] | None], bool],
+    dashboard: Callable[[], Sequence[Job]],
     narrate: Callable[[str], None],
     onto: Backup | None = None,
     stopped: Collection[str] = (),
@@ -43,6 +48,11 @@ def take_backup(
 ) -> Backup:
     """Save every job of ``source`` that has not ended into ``vault``; return what was saved.
 
+    ``dashboard`` lists the jobs as the head's dashboard does, which reads them in another way. One
+    that it lists as unfinished and ``source`` does not have makes the backup incomplete. Where it
+    fails, that is said, and the backup is made without it: a broken dashboard is why somebody
+    restarts a head.
+
     A backup that lacks something is saved as well, and says so (``Backup.complete``). One that
     was interrupted is not there at all. With ``onto``, an earlier backup of the same jobs, what
     that has and has not ended since is in it too; the jobs of ``stopped`` have not ended when
@@ -51,11 +61,13 @@ def take_backup(
 
     Raises:
         Unreachable: the jobs could not be listed, or the connection was lost.
-        ToolFailed: the head was replaced again and again, or what it says cannot be read.
+        ToolFailed: the head was replaced again and again, or what it says cannot be read; so
+            also UnreadableJob, of a dashboard that answers.
         DamagedVault: the vault does not hold what it took.
     """
     with vault.incoming() as folder:
-        take = _Taking(source, vault, folder, infrastructure, narrate, clock or SystemClock(), once)
+        clock = clock or SystemClock()
+        take = _Taking(source, vault, folder, infrastructure, dashboard, narrate, clock, once)
         take.held.update({package.uri: package for package in onto.packages} if onto else {})
         try:
             look = take.everything()
@@ -69,7 +81,7 @@ def take_backup(
             taken=now(),
             session=look.session,
             ray_version=look.ray_version,
-            jobs=look.jobs,
+            jobs=tuple(sorted((*look.jobs, *take.unseen), key=lambda job: job.started)),
             packages=tuple(take.held[uri] for uri in needed if uri in take.held),
             unrestorable=look.unrestorable,
             ended=look.ended,
@@ -99,16 +111,19 @@ def _again(take: _Taking, cluster: str) -> Look:
 
 @dataclass
 class _Taking:
-    """One backup while it is taken. ``held`` are the packages that the vault has by now."""
+    """One backup while it is taken. ``held`` are the packages that the vault has by now,
+    ``unseen`` the jobs that only the dashboard knew at the last look."""
 
     source: Source
     vault: Vault
     folder: Path
     infrastructure: Callable[[str, Mapping[str, str] | None], bool]
+    dashboard: Callable[[], Sequence[Job]] | None
     narrate: Callable[[str], None]
     clock: Clock
     once: bool = False
     held: dict[str, SavedPackage] = field(default_factory=dict)
+    unseen: tuple[SavedJob, ...] = ()
 
     def everything(self) -> Look:
         """The last of several looks: what it has and can be fetched is held."""
@@ -128,12 +143,46 @@ class _Taking:
         return look
 
     def _look(self) -> Look:
+        # Listed before: whatever ran then is in the look, or has ended since.
+        listed = self._listed()
         look = self.source.look()
-        jobs = tuple(
+        known = {job.submission_id for job in look.jobs} | look.ended.keys()
+        self.unseen = self._marked(row for row in listed if row.submission_id not in known)
+        return replace(look, jobs=self._marked(look.jobs))
+
+    def _marked(self, jobs: Iterable[SavedJob]) -> tuple[SavedJob, ...]:
+        return tuple(
             replace(job, infrastructure=self.infrastructure(job.submission_id, job.metadata))
-            for job in look.jobs
+            for job in jobs
         )
-        return replace(look, jobs=jobs)
+
+    def _listed(self) -> tuple[SavedJob, ...]:
+        """The jobs that have not ended, by the dashboard; none once it has failed."""
+        if self.dashboard is None:
+            return ()
+        try:
+            rows = self.dashboard()
+        except UnreadableJob:
+            raise
+        except RayfleetError as error:
+            self.dashboard = None
+            self.narrate(
+                "the dashboard does not list the jobs, so nobody checks that none is missing: "
+                f"{error.why or error.what}"
+            )
+            return ()
+        return tuple(
+            SavedJob(
+                submission_id=row.submission_id,
+                status=row.status,
+                started=row.started,
+                entrypoint=row.entrypoint,
+                metadata=row.metadata,
+                missing=(ONLY_LISTED,),
+            )
+            for row in rows
+            if row.kind is JobKind.SUBMISSION and row.submission_id and not row.ended
+        )
 
     def _fetch(self, look: Look) -> None:
         lacking = [uri for uri in _uris(look.jobs) if uri not in self.held]
@@ -153,8 +202,10 @@ class _Taking:
 
     def _lacks(self, look: Look) -> bool:
         """True while something of the jobs that were seen is missing."""
-        return any(NO_SELECTOR in job.missing for job in look.jobs) or any(
-            uri not in self.held for uri in _uris(look.jobs)
+        return (
+            bool(self.unseen)
+            or any(NO_SELECTOR in job.missing for job in look.jobs)
+            or any(uri not in self.held for uri in _uris(look.jobs))
         )
 
 

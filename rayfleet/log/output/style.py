@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from rayfleet.errors import UsageError
+from rayfleet.harmless import is_coloured, may_be_shown
 
 COLOURS = ("auto", "always", "never")
 # The hues of ANSI that are readable on dark and on light, plain and bright.
@@ -33,12 +34,9 @@ def style_of(stream: BinaryIO, environ: Mapping[str, str], *, colour: str = "aut
     """
     if colour not in COLOURS:
         raise UsageError(f"--color {colour}: not one of {', '.join(COLOURS)}")
-    terminal = stream.isatty()
     if colour != "auto":
-        return Style(colour=colour == "always", harmless=terminal or colour == "always")
-    wanted = terminal and environ.get("TERM") != "dumb"
-    coloured = not environ.get("NO_COLOR") and (wanted or bool(environ.get("FORCE_COLOR")))
-    return Style(colour=coloured, harmless=terminal or coloured)
+        return Style(colour=colour == "always", harmless=stream.isatty() or colour == "always")
+    return Style(colour=is_coloured(stream, environ), harmless=may_be_shown(stream, environ))
 
 
 def colours_of(names: Sequence[str]) -> dict[str, bytes]:

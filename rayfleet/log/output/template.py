@@ -9,7 +9,7 @@ from string import Formatter
 from typing import BinaryIO
 
 from rayfleet.errors import UsageError
-from rayfleet.log.output.harmless import harmless
+from rayfleet.harmless import harmless
 from rayfleet.log.output.lines import Lines
 from rayfleet.log.output.sink import Batch, Direct
 from rayfleet.log.output.style import Style

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, BinaryIO
 
-from rayfleet.log.output.harmless import harmless
+from rayfleet.harmless import harmless
 from rayfleet.log.output.sink import Batch, Direct
 from rayfleet.log.output.style import RESET, Style
 

@@ -6,7 +6,7 @@ import html
 from collections.abc import Iterable
 from typing import TypeAlias
 
-from rayfleet.rollout.tell.words import printable
+from rayfleet.harmless import printable
 
 
 class Html(str):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from rayfleet.harmless import printable
 from rayfleet.job.redaction import redacted
-from rayfleet.log.output.harmless import harmless
 
 MINUTE = 60
 HOUR = 3600
@@ -36,14 +36,9 @@ def count(number: int, noun: str) -> str:
     return f"{number or 'no'} {noun}{'' if number == 1 else 's'}"
 
 
-def printable(text: object) -> str:
-    """``text`` without anything that steers a terminal or reorders a line; lines are kept."""
-    return harmless(str(text).encode(errors="replace")).decode()
-
-
 def one_line(text: object) -> str:
     """``text`` on one line, printable."""
-    return " ".join(printable(text).split())
+    return " ".join(printable(str(text)).split())
 
 
 def safe(text: object) -> str:

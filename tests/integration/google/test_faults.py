@@ -55,6 +55,32 @@ def test_what_does_not_pass_is_said_after_a_few_tries(
     assert len(left) == len(google.states("nodes")) + len(google.states("instances")) > 0
 
 
+@pytest.mark.parametrize("method", ["compute.instances.list", f"{NODES}.list"])
+def test_half_an_answer_is_no_answer(
+    google: Google, cluster: GoogleCluster, project: Project, method: str
+) -> None:
+    """'Nothing is left' would let a restart give jobs back beside workers that still run them."""
+    machines, there = cluster.machines(project), cluster.nodes.remaining()
+    google.inject(method, times=-1, unreachable="us-central2-b")
+    for look in (machines.require_none, machines.terminate, cluster.nodes.head):
+        with pytest.raises(Unreachable, match=r"cannot .*: Google .*us-central2-b") as error:
+            look()
+        assert error.value.next_step == "run the same again later"
+    google.heal()
+    assert cluster.nodes.remaining() == there
+
+
+def test_half_an_answer_that_is_whole_a_moment_later_is_asked_for_again(
+    google: Google, cluster: GoogleCluster, project: Project
+) -> None:
+    machines = cluster.machines(project)
+    machines.terminate()
+    cluster.add("tpu_worker")
+    google.inject(f"{NODES}.list", times=2, unreachable="us-central2-b")
+    machines.require_none()
+    assert google.states("nodes") == {}
+
+
 def test_an_api_that_does_not_answer_is_not_waited_for_for_ever(
     google: Google, cluster: GoogleCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

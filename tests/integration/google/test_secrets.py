@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from rayfleet.emulator import secrets as emulated_secrets
 from rayfleet.google_api import said, service, status_of
+from rayfleet.secret.store import GoogleSecret
 from tests.support.google import PROJECT, Google
 
 pytestmark = pytest.mark.integration
@@ -114,3 +116,11 @@ def test_no_secret_is_kept_where_others_read(google: Google, secrets: Any) -> No
     assert path is not None
     assert path.stat().st_mode & 0o777 == 0o600
     assert "very-secret" not in repr(google.seen())
+
+
+def test_all_pages_of_the_versions_are_read(secrets: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(emulated_secrets, "PAGE", 2)
+    make(secrets)
+    for text in ("one", "two", "three"):
+        say(secrets, text)
+    assert GoogleSecret(PROJECT, "RAY_AUTH_TOKEN").enabled() == ("3", "2", "1")

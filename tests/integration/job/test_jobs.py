@@ -18,11 +18,12 @@ import pytest
 from rayfleet.cluster.head import Head
 from rayfleet.console import Console
 from rayfleet.errors import ToolFailed, Unreachable, UsageError
+from rayfleet.job.board import gather_board
 from rayfleet.job.client import JobClient
 from rayfleet.job.model import Job, JobFailed, JobKind, JobRequest, JobStatus, UnknownJob
 from rayfleet.job.package import MAX_BYTES, Package
 from rayfleet.job.request import parse_order
-from rayfleet.job.run import Connect, show_log, submit_job
+from rayfleet.job.run import Connect, show_log, submit_job, watch_job
 from rayfleet.waiting import wait_until
 from scripts.jobs.source_statistics import Counts, count, package_folder, source_files
 from tests.support.ray_head import LocalRayHead
@@ -123,6 +124,39 @@ def test_a_failing_job_keeps_its_exit_code_and_its_log(jobs: JobClient) -> None:
     console = Console(out=io.StringIO(), err=io.StringIO())
     show_log(lambda: nullcontext(jobs), ran.submission_id, console=console, as_json=False)
     assert "before" in console.out.getvalue().splitlines()  # type: ignore[attr-defined]
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_what_a_job_prints_does_not_steer_a_terminal_and_a_pipe_gets_it_as_it_is(
+    jobs: JobClient,
+) -> None:
+    ran = submit(jobs, r"printf 'a\033]0;title\007\033[2Jb\n'; exit 1 # " + "\x1b[2J\x1b[31m")
+    assert "a\x1b]0;title\x07\x1b[2Jb" in ran.out.splitlines()
+    shown = "a\\x1b]0;title\\x07\\x1b[2Jb"
+    for follow in (False, True):
+        console = Console(out=Terminal(), err=io.StringIO())
+        if follow:
+            with pytest.raises(JobFailed):
+                watch_job(
+                    lambda: nullcontext(jobs),
+                    ran.submission_id,
+                    console=console,
+                    timeout=60,
+                    as_json=False,
+                )
+        else:
+            show_log(lambda: nullcontext(jobs), ran.submission_id, console=console, as_json=False)
+        assert shown in console.out.getvalue().splitlines()  # type: ignore[attr-defined]
+    console = Console(out=io.StringIO(), err=io.StringIO())
+    gather_board({"c1": jobs.list}).show(console, as_json=False)
+    assert "\x1b" not in console.out.getvalue()  # type: ignore[attr-defined]
+    assert "# \\x1b[2J" in console.out.getvalue()  # type: ignore[attr-defined]
 
 
 def test_the_same_request_sent_twice_is_one_job(jobs: JobClient, tmp_path: Path) -> None:

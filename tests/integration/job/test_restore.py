@@ -151,6 +151,7 @@ def backed_up(cluster: JobCluster, vault: Vault) -> Backup:
             cluster="us-east5",
             identity="x",
             infrastructure=lambda name, metadata: False,
+            dashboard=cluster.jobs().list,
             narrate=lambda text: None,
         )
 

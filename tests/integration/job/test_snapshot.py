@@ -10,25 +10,32 @@ import subprocess
 import sys
 import threading
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from rayfleet.console import Console
 from rayfleet.errors import RayfleetError, Unreachable
+from rayfleet.job.client import JobClient
 from rayfleet.job.model import JobStatus
 from rayfleet.job.package import Package
+from rayfleet.job.preserve import Preserver
 from rayfleet.job.snapshot import reader
 from rayfleet.job.snapshot.locate import find
 from rayfleet.job.snapshot.source import HeadSource, Look
-from rayfleet.job.snapshot.taker import take_backup
-from rayfleet.job.vault.model import LostKind, SavedJob
+from rayfleet.job.snapshot.taker import ONLY_LISTED, take_backup
+from rayfleet.job.vault.model import Backup, LostKind, SavedJob
 from rayfleet.job.vault.store import Vault
+from rayfleet.project import Project
 from rayfleet.waiting import wait_until
 from tests.support.job_cluster import JobCluster
+from tests.support.other_ray import NAMESPACE, PREFIX, other_ray
+from tests.support.rollout_world import CLUSTER
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -53,6 +60,12 @@ for number in range(int(sys.argv[2])):
     store.internal_kv_put(PREFIX + b"%05d" % number, record, True, b"job")
 if sys.argv[2] == "0":
     store.internal_kv_del(PREFIX, True, b"job")
+"""
+)
+ELSEWHERE = (
+    STORE
+    + """
+sys.exit(store.internal_kv_get(sys.argv[2].encode(), sys.argv[3].encode()) is None)
 """
 )
 SELECTOR = """
@@ -209,6 +222,30 @@ def settled(source: HeadSource, *names: str) -> Look:
     return wait_until(probe, what=f"the supervisors of {names}", timeout=150)
 
 
+def backed_up(
+    source: HeadSource,
+    vault: Vault,
+    client: JobClient,
+    narrate: Callable[[str], None] = lambda text: None,
+) -> Backup:
+    return take_backup(
+        source,
+        vault,
+        cluster="us-east5",
+        identity="x",
+        infrastructure=lambda *_: False,
+        dashboard=client.list,
+        narrate=narrate,
+    )
+
+
+def impatient(cluster: JobCluster) -> JobClient:
+    token = cluster.token or None
+    return JobClient(
+        cluster.ray.http(), cluster="us-east5", token=token, patience=False, seconds=2.0
+    )
+
+
 def of(look: Look, name: str) -> SavedJob:
     return next(job for job in look.jobs if job.submission_id == name)
 
@@ -307,18 +344,12 @@ def test_a_dashboard_that_hangs_does_not_keep_the_jobs_from_being_saved(
     content = upload(cluster, tmp_path, "_ray_pkg_hung.zip", zipped(a="b"))
     env = {"working_dir": "gcs://_ray_pkg_hung.zip"}
     job = make_job("under-a-hung-dashboard", resources={"none": 1}, runtime_env=env)
-    vault = Vault(tmp_path / "vault")
+    vault, said = Vault(tmp_path / "vault"), list[str]()
     with submitted(cluster, job):
         settled(source, job.submission_id)
         with paused(*cluster.ray.pids("dashboard")):
-            backup = take_backup(
-                source,
-                vault,
-                cluster="us-east5",
-                identity="x",
-                infrastructure=lambda *_: False,
-                narrate=lambda _: None,
-            )
+            backup = backed_up(source, vault, impatient(cluster), said.append)
+    assert said[0].startswith("the dashboard does not list the jobs")
     assert backup.complete
     assert job.submission_id in {saved.submission_id for saved in backup.jobs}
     (sha256,) = [one.sha256 for one in backup.packages if one.name == "_ray_pkg_hung.zip"]
@@ -472,6 +503,34 @@ def test_a_lost_head_is_unreachable_and_a_new_one_has_another_session(tmp_path: 
             after = source.look()
         assert after.jobs == ()
         assert after.session != before.session
+    finally:
+        cluster.stop()
+
+
+def test_the_jobs_of_a_ray_that_keeps_them_elsewhere_are_found_there(tmp_path: Path) -> None:
+    """Read where Ray 2.60 has them, its answer would be an empty and complete backup."""
+    cluster = start(tmp_path, settings=other_ray(tmp_path / "site"))
+    job = make_job("elsewhere", metadata={"owner": "me"}, resources={"none": 1})
+    try:
+        cluster.jobs().submit(job)
+        on_head(cluster, ELSEWHERE, PREFIX + "elsewhere", NAMESPACE)
+        with reading(cluster) as source:
+            found = of(settled(source, "elsewhere"), "elsewhere")
+        assert replace(found, started=0) == job
+        # Now the reader looks where another Ray has them, which its dashboard does not.
+        (tmp_path / "site" / "sitecustomize.py").write_text("")
+        with reading(cluster) as source:
+            assert source.look().jobs == ()
+        project = Project(root=tmp_path, fleet_file=tmp_path / "f", state=tmp_path / "state")
+        fleet: Any = SimpleNamespace(infrastructure_jobs=())
+        blind = Preserver(
+            project,
+            fleet,
+            Console(out=io.StringIO(), err=io.StringIO()),
+            enter=lambda _: cluster.open_head(),
+            port=cluster.port,
+        ).backup(CLUSTER)
+        assert blind.missing == (f"elsewhere: {ONLY_LISTED}",)
     finally:
         cluster.stop()
 

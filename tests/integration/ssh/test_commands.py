@@ -24,7 +24,6 @@ pytestmark = [
     pytest.mark.integration,
     pytest.mark.skipif(not Path(PROGRAM).exists(), reason="needs sshd"),
 ]
-pytest.importorskip("ray")
 
 INVOKE = str(Path(sys.executable).with_name("invoke"))
 SECONDS = 120.0

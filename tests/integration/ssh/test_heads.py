@@ -20,7 +20,6 @@ pytestmark = [
     pytest.mark.integration,
     pytest.mark.skipif(not Path("/usr/sbin/sshd").exists(), reason="needs sshd"),
 ]
-pytest.importorskip("ray")
 
 WHERE = 'echo "$HOME"'
 

@@ -18,7 +18,6 @@ pytestmark = [
     pytest.mark.integration,
     pytest.mark.skipif(not Path(PROGRAM).exists(), reason="needs sshd"),
 ]
-pytest.importorskip("ray")
 
 
 @pytest.fixture

@@ -18,8 +18,6 @@ from rayfleet.cluster.google import (
     section,
 )
 
-pytest.importorskip("ray")
-
 OURS = {"ray-cluster-name": "marin"}
 VMS = [
     {"name": "runs", "status": "RUNNING", "labels": OURS | {"ray-node-type": "head"}},
@@ -102,14 +100,16 @@ def test_another_provider_is_not_googles(provider: SimpleNamespace) -> None:
 
 
 def test_ray_counts_these_states_as_alive_and_no_other() -> None:
-    node = pytest.importorskip("ray.autoscaler._private.gcp.node")
-    compute_, tpu = node.GCPComputeNode, node.GCPTPUNode
-    assert compute_.NON_TERMINATED_STATUSES | tpu.NON_TERMINATED_STATUSES == ALIVE
-    assert not ENDING & (ALIVE | compute_.TERMINATED_STATUSES)
+    from ray.autoscaler._private.gcp.node import GCPComputeNode, GCPTPUNode
+
+    both = GCPComputeNode.NON_TERMINATED_STATUSES | GCPTPUNode.NON_TERMINATED_STATUSES
+    assert both == ALIVE
+    assert not ENDING & (ALIVE | GCPComputeNode.TERMINATED_STATUSES)
 
 
 def test_ray_is_told_of_tpus_by_its_launchers_own_mark() -> None:
-    config = pytest.importorskip("ray.autoscaler._private.gcp.config")
-    assert config.HAS_TPU_PROVIDER_FIELD == HAS_TPUS
+    from ray.autoscaler._private.gcp.config import HAS_TPU_PROVIDER_FIELD
+
+    assert HAS_TPU_PROVIDER_FIELD == HAS_TPUS
     assert section({"type": "gcp"}, tpus=True) == {"type": "gcp", HAS_TPUS: True}
     assert section({"type": "gcp"}, tpus=False) == {"type": "gcp"}

@@ -9,9 +9,9 @@ import pytest
 
 from rayfleet.cluster.health import ask
 from rayfleet.errors import Unreachable
-from rayfleet.health.holding import Holdings
+from rayfleet.health.holding import Holdings, Kind
 from rayfleet.health.sight import Finding, Sight
-from rayfleet.health.states import KNOWN, findings
+from rayfleet.health.states import KNOWN, LOST, findings
 from rayfleet.rollout.gates.scaling import Scaling
 from tests.support.fake_dashboard import FakeDashboard
 from tests.unit.health.sights import (
@@ -52,7 +52,7 @@ def test_only_a_head_left_because_the_autoscaler_lost_its_workers() -> None:
     assert set(found) == {"autoscaler lost its workers", "leftovers"}
     lost = found["autoscaler lost its workers"]
     assert lost.found == (
-        "only the head is left, 3 are PREEMPTED; "
+        "only the head left, 3 PREEMPTED; "
         "the autoscaler asks for none of the missing 1 tpu_slice_v6e_16, 2 tpu_worker"
     )
     assert lost.remedy == "invoke restart --cluster us-east5"
@@ -72,6 +72,26 @@ def test_only_a_head_left_because_the_autoscaler_lost_its_workers() -> None:
 )
 def test_workers_that_are_missing_for_another_reason_are_not_lost(changes: dict[str, Any]) -> None:
     assert "autoscaler lost its workers" not in states(sight(head(), *GONE, members=(), **changes))
+
+
+@pytest.mark.parametrize("state", ["TERMINATED", "STOPPING"])
+def test_a_vm_that_runs_does_not_hide_the_preempted_ones_beside_it(state: str) -> None:
+    """A VM that runs is RUNNING, a slice READY: neither is on its way."""
+    runs, gone = (
+        slice_(number, f"10.0.{number}.1", kind=Kind.VM, state=now)
+        for number, now in enumerate(("RUNNING", state), 2)
+    )
+    seen = {"wanted_workers": {ONE: 2}}
+    lost = states(sight(head(), runs, gone, members=joined(runs), seen=seen))[LOST]
+    assert lost.found == (
+        f"1 worker left, 1 {state}; the autoscaler asks for none of the missing 1 tpu_worker"
+    )
+    for now in ("PROVISIONING", "STAGING"):
+        coming = replace(gone, state=now)
+        assert LOST not in states(sight(head(), runs, coming, members=joined(runs), seen=seen))
+    # One that runs and has not joined is another state.
+    unjoined = replace(gone, state="RUNNING")
+    assert LOST not in states(sight(head(), runs, unjoined, members=joined(runs), seen=seen))
 
 
 def test_one_type_may_be_lost_while_another_is_on_its_way() -> None:

@@ -50,6 +50,7 @@ class FakeHead:
     fails: dict[str, tuple[str, str]] = field(default_factory=dict)
     bodies: list[Mapping[str, Any]] = field(default_factory=list)
     on_submit: Callable[[], None] = lambda: None
+    _lacking: dict[str, list[str]] = field(default_factory=dict)
     _pins: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -79,7 +80,7 @@ class FakeHead:
 
     def delete(self, job_id: str) -> bool:
         def effect() -> bool:
-            if not self._now(self.rows[job_id]).ended:
+            if job_id in self.rows and not self._now(self.rows[job_id]).ended:
                 raise ToolFailed("c1: cannot delete it", why="it is in a non-terminal state")
             return self.rows.pop(job_id, None) is not None
 
@@ -107,7 +108,10 @@ class FakeHead:
             return name
         body: Any = request.document()
         missing = [uri for uri in uris_of(body) if not self._has(uri.removeprefix("gcs://"))]
+        if self._lacking.pop(name, None):
+            del self.fails[name]
         if missing:
+            self._lacking[name] = missing
             self.fails[name] = ("RUNTIME_ENV_SETUP_FAILURE", f"cannot download {missing[0]}")
         self.bodies.append(body)
         self.rows[name] = job_row(
@@ -121,7 +125,8 @@ class FakeHead:
 
     def _now(self, row: Job) -> Job:
         waited = self.clock.now - (row.started - EPOCH - LATER) / 1000
-        body = next((one for one in self.bodies if one["submission_id"] == row.name), {})
+        lives = (one for one in reversed(self.bodies) if one["submission_id"] == row.name)
+        body = next(lives, {})
         if row.status is not JobStatus.PENDING or waited < self.start_seconds:
             return row
         if row.name in self.fails:

@@ -158,6 +158,18 @@ def test_one_odd_record_is_named_and_keeps_no_other_job_from_being_saved(record:
     assert good.missing == ()
 
 
+def test_a_field_that_nobody_here_knows_is_missing_unless_it_is_null() -> None:
+    """A newer Ray may have been given more than a restore gives back."""
+    found = job(entrypoint_label_selector={"zone": "a"}, a_null=None, more="")
+    assert found.missing == (
+        "its field 'entrypoint_label_selector', which this rayfleet does not know",
+        "its field 'more', which this rayfleet does not know",
+    )
+    assert found.entrypoint == "python x.py"
+    new = job(supervisor=None, more=0)
+    assert new.missing == ("its field 'more', which this rayfleet does not know", NO_SELECTOR)
+
+
 def test_jobs_are_in_the_order_of_their_start() -> None:
     rows = (live("c", start_time=2), live("b", start_time=3), live("a", start_time=2))
     assert [job.submission_id for job in look(*rows).jobs] == ["a", "c", "b"]

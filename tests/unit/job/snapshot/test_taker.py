@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from rayfleet.errors import ToolFailed, Unreachable
-from rayfleet.job.model import JobStatus
+from rayfleet.errors import RayfleetError, ToolFailed, Unreachable
+from rayfleet.job.model import Job, JobKind, JobStatus, UnreadableJob
 from rayfleet.job.snapshot.parse import NO_SELECTOR
-from rayfleet.job.snapshot.taker import MORE_ROUNDS, take_backup
+from rayfleet.job.snapshot.taker import MORE_ROUNDS, ONLY_LISTED, take_backup
 from rayfleet.job.vault.model import Backup, LostKind, Unrestorable
 from rayfleet.job.vault.store import Vault
 from tests.unit.job.canned import FakeClock
@@ -33,6 +34,16 @@ class Taken:
         self.source = source
         self.said: list[str] = []
         self.clock = FakeClock()
+        self.lists: Sequence[Sequence[Job] | RayfleetError] = ((),)
+        self.listed = 0
+
+    def dashboard(self) -> Sequence[Job]:
+        """The next of the lists, the last one for ever, or the error in its place."""
+        found = self.lists[min(self.listed, len(self.lists) - 1)]
+        self.listed += 1
+        if isinstance(found, RayfleetError):
+            raise found
+        return found
 
     def take(self, *, once: bool = False) -> Backup:
         return take_backup(
@@ -41,6 +52,7 @@ class Taken:
             cluster="us-east5",
             identity="marin-us-east5",
             infrastructure=is_cron,
+            dashboard=self.dashboard,
             narrate=self.said.append,
             clock=self.clock,
             once=once,
@@ -215,3 +227,69 @@ def test_the_packages_of_a_run_that_failed_are_not_left_behind(tmp_path: Path) -
     with pytest.raises(Unreachable):
         taken.take()
     assert list((tmp_path / "vault" / "incoming").iterdir()) == []
+
+
+def row(name: str, status: JobStatus = JobStatus.RUNNING) -> Job:
+    """A job as the dashboard lists it."""
+    return Job(
+        submission_id=name,
+        job_id="",
+        kind=JobKind.SUBMISSION,
+        status=status,
+        entrypoint=f"python {name}.py",
+        started=1_763_730_000_001,
+        metadata={"owner": "me"},
+    )
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_a_job_that_only_the_dashboard_lists_makes_the_backup_incomplete(
+    tmp_path: Path, once: bool
+) -> None:
+    """Where this Ray keeps its jobs elsewhere, its store looks empty."""
+    taken = taking(tmp_path, seen(job("one", "a.zip")))
+    taken.lists = ((row("one"), row("two"), row("cron-1"), row("old", JobStatus.FAILED)),)
+    backup = taken.take(once=once)
+    assert backup.missing == (f"two: {ONLY_LISTED}",)
+    two = next(saved for saved in backup.jobs if saved.submission_id == "two")
+    assert (two.owner, two.entrypoint, two.started) == ("me", "python two.py", row("two").started)
+    assert taken.vault.load(backup.id) == backup
+    with pytest.raises(Exception, match="no complete backup"):
+        taken.vault.latest("us-east5")
+
+
+def test_a_job_that_ended_or_went_between_the_list_and_the_look_is_not_missing(
+    tmp_path: Path,
+) -> None:
+    """The list is the older of the two; who has ended may be deleted, and is looked for again."""
+    taken = taking(tmp_path, seen(ended={"ended": JobStatus.SUCCEEDED}))
+    taken.lists = ((row("ended"), row("deleted")), (row("ended", JobStatus.SUCCEEDED),))
+    backup = taken.take(once=True)
+    assert (backup.jobs, backup.complete) == ((), True)
+
+
+def test_drivers_of_the_dashboard_are_no_jobs_to_save(tmp_path: Path) -> None:
+    taken = taking(tmp_path, seen())
+    taken.lists = ((replace(row(""), job_id="01", kind=JobKind.DRIVER),),)
+    assert taken.take().complete
+
+
+def test_a_dashboard_that_does_not_answer_is_told_once_and_keeps_no_job_from_being_saved(
+    tmp_path: Path,
+) -> None:
+    taken = taking(tmp_path, seen(job("one", "a.zip")))
+    taken.lists = (Unreachable("no answer", why="timed out"), ToolFailed("no second question"))
+    backup = taken.take()
+    assert backup.complete
+    assert taken.listed == 1
+    assert taken.said[0] == (
+        "the dashboard does not list the jobs, so nobody checks that none is missing: timed out"
+    )
+
+
+def test_a_dashboard_whose_list_nobody_understands_is_an_error(tmp_path: Path) -> None:
+    taken = taking(tmp_path, seen(job("one", "a.zip")))
+    taken.lists = (UnreadableJob("cannot read a job of the jobs API"),)
+    with pytest.raises(ToolFailed, match="cannot read a job"):
+        taken.take()
+    assert taken.vault.backups() == ()

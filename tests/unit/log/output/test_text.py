@@ -8,7 +8,7 @@ import pytest
 
 from rayfleet.cluster.heads import Target
 from rayfleet.errors import UsageError
-from rayfleet.log.output.harmless import harmless
+from rayfleet.harmless import harmless
 from rayfleet.log.output.highlight import Highlight
 from rayfleet.log.output.raw import RawSink
 from rayfleet.log.output.style import Style, colours_of, style_of
