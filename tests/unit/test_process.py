@@ -29,8 +29,8 @@ def test_a_signal_is_128_and_its_number() -> None:
     assert run(["sh", "-c", "kill -TERM $$"], timeout=30).code == 143
 
 
-def test_what_goes_to_stdin_is_read() -> None:
-    assert run(["cat"], timeout=30, stdin=b"secret\n").tail == ("secret",)
+def test_a_program_that_reads_its_stdin_finds_the_end_of_it_at_once() -> None:
+    assert run(["cat"], timeout=30).ok
 
 
 def test_missing_program_and_failure_are_clear_errors() -> None:
