@@ -147,6 +147,18 @@ class Head:
         transport = self._link.transport
         return transport is not None and transport.is_active()
 
+    @property
+    def host_key(self) -> str:
+        """The kind and the base64 of the host key that the machine has proved to own: another
+        machine of the same name, or at the same address, has another one.
+
+        Raises:
+            Unreachable: the connection was lost.
+        """
+        with self._mapped():
+            key = self._transport.get_remote_server_key()
+        return f"{key.get_name()} {key.get_base64()}"
+
     def close(self) -> None:
         """End everything that runs over the connection; fine to call twice."""
         self._link.close()
