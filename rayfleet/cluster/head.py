@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from rayfleet.cluster.channel import CommandResult, Stream, cause, look, run_command
 from rayfleet.cluster.identity import credentials
-from rayfleet.cluster.known_hosts import KnownKeysOnly, lookup
+from rayfleet.cluster.known_hosts import KnownKeysOnly, lookup, public_keys
 from rayfleet.cluster.liveness import Answering, ask
 from rayfleet.cluster.proxy import Proxy
 from rayfleet.cluster.tunnel import http_pool, port_channel
@@ -44,8 +44,9 @@ class HeadAddress:
 
     ``worker`` is what operators call the worker; empty for the head. ``alias`` names the node in
     the file ``known_hosts`` (OpenSSH's HostKeyAlias). ``port`` 22 and an empty ``user``
-    leave the word to ssh_config. ``private_key`` None means: the operator's own keys and agent.
-    ``proxy_command`` may hold ``%h %p %r %n``.
+    leave the word to ssh_config. ``host_keys`` are public keys, a line each, as the node's cloud
+    has recorded them: where there are any, no file is asked. ``private_key`` None means: the
+    operator's own keys and agent. ``proxy_command`` may hold ``%h %p %r %n``.
     """
 
     cluster: str
@@ -57,6 +58,7 @@ class HeadAddress:
     known_hosts: Path
     alias: str
     worker: str = ""
+    host_keys: str = ""
 
     @property
     def name(self) -> str:
@@ -298,11 +300,12 @@ class _Link:
         name = host if port == SSH_PORT else f"[{host}]:{port}"
         users = Path.home() / ".ssh" / "known_hosts"
         ours = self._address.known_hosts
-        found = (
-            lookup(path, known) for path, known in ((ours, alias), (users, alias), (users, name))
-        )
+        files = ((ours, alias), (users, alias), (users, name))
+        known = next((keys for path, known in files if (keys := lookup(path, known))), ())
+        if alias and self._address.host_keys:
+            known = public_keys(self._address.host_keys, self._address.name)
         return KnownKeysOnly(
-            next((keys for keys in found if keys), ()),
+            known,
             whose=self._address.name,
             host=host,
             recorded_in=ours,
