@@ -210,7 +210,12 @@ class Console:
     def _rich(self, stream: IO[str]) -> RichConsole:
         from rich.console import Console as RichConsole
 
-        return RichConsole(file=stream, highlight=False)
+        class Honest(RichConsole):
+            def on_broken_pipe(self) -> None:
+                """Rich would end the program with 1, and lead stdout astray, whatever broke."""
+                raise BrokenPipeError
+
+        return Honest(file=stream, highlight=False)
 
 
 def _escaped(text: str) -> str:

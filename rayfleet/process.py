@@ -39,7 +39,7 @@ class Program:
     """A program that runs beside us, in a process group of its own.
 
     stdout and stderr are read as one, as they come: every line goes to ``on_line`` and is
-    appended to ``log``, and the last ones are kept. With ``fed`` its stdin is a pipe.
+    appended to ``log``, and the last ones are kept. It has no stdin.
 
     Raises:
         PrerequisiteMissing: the program is not installed, or ``log`` cannot be written.
@@ -51,7 +51,6 @@ class Program:
         *,
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
-        fed: bool = False,
         log: Path | None = None,
         on_line: Callable[[str], None] = lambda line: None,
     ) -> None:
@@ -65,7 +64,7 @@ class Program:
             _tethered(argv, env),
             env=dict(env) if env is not None else None,
             cwd=cwd,
-            stdin=subprocess.PIPE if fed else subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -78,12 +77,6 @@ class Program:
     def tail(self) -> tuple[str, ...]:
         """The last lines that it has printed so far."""
         return tuple(self._tail)
-
-    def feed(self, stdin: bytes) -> None:
-        """Give it all of its stdin."""
-        if self._process.stdin is not None:
-            with suppress(BrokenPipeError), self._process.stdin as pipe:
-                pipe.write(stdin)
 
     def poll(self) -> Finished | None:
         """How it ended, or None while it runs."""
@@ -107,7 +100,6 @@ def run(
     timeout: float,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
-    stdin: bytes | None = None,
     log: Path | None = None,
     on_line: Callable[[str], None] = lambda line: None,
 ) -> Finished:
@@ -115,15 +107,14 @@ def run(
 
     ``timeout`` is seconds; past it, and on Ctrl-C, the whole process group gets SIGTERM and
     then SIGKILL. Every line goes to ``on_line`` and is appended to ``log``. Secrets belong in
-    ``env`` or ``stdin``, never in ``argv``.
+    ``env``, never in ``argv``.
 
     Raises:
         PrerequisiteMissing: the program is not installed, or ``log`` cannot be written.
         ToolFailed: it did not end within ``timeout``.
     """
-    program = Program(argv, env=env, cwd=cwd, fed=stdin is not None, log=log, on_line=on_line)
+    program = Program(argv, env=env, cwd=cwd, log=log, on_line=on_line)
     try:
-        program.feed(stdin or b"")
         return program.wait(timeout)
     except subprocess.TimeoutExpired as error:
         program.stop()

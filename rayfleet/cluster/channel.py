@@ -20,6 +20,8 @@ CHUNK_BYTES = 256 * 1024
 MAX_OUTPUT_BYTES = 16 * 1024 * 1024
 STDERR_KEPT_BYTES = 4096
 STATUS_SECONDS = 5.0
+REQUEST_SECONDS = 20.0
+"""How long a server may take to answer a request to start something, however long that runs."""
 
 # sshd does not end a command whose connection went away. So the command runs in a session of
 # its own beside a watcher of stdin, which ends exactly when the channel or the connection does.
@@ -73,7 +75,7 @@ class Stream:
         words = [WATCHED, "sh", command]
         if given:
             words = [WATCHED_AND_GIVEN, "sh", command, str(len(encoded))]
-        self.channel.exec_command(f"exec sh -c {shlex.join(words)}")
+        start_command(self.channel, node, f"exec sh -c {shlex.join(words)}", timeout=timeout)
         if given:
             self.channel.settimeout(timeout)
             self.channel.sendall(encoded)
@@ -126,13 +128,50 @@ class Stream:
         """
         yield from _chunks(self.channel, self.node, wake=wake)
         if self.was_cut:
-            raise _lost(self.node)
+            raise _lost(self.node, self.channel)
 
     def close(self) -> None:
         """End the remote command and the iteration; fine to call twice."""
         self._closed = True
         with suppress(OSError, EOFError):
             self.channel.close()
+
+
+class _Deadline(threading.Event):
+    """An event for which nobody waits longer than until ``seconds`` from now.
+
+    Raises:
+        TimeoutError: from ``wait``.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._end = time.monotonic() + seconds
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if not super().wait(_remaining(self._end) if timeout is None else timeout):
+            raise TimeoutError
+        return True
+
+
+def start_command(channel: Channel, node: str, command: str, *, timeout: float) -> None:
+    """Let the server start ``command``, within ``timeout`` seconds and :data:`REQUEST_SECONDS`.
+
+    Raises:
+        Unreachable: it did not answer. Failures are paramiko's own exceptions otherwise.
+    """
+    seconds = min(timeout, REQUEST_SECONDS)
+    # For this event paramiko waits until the server has answered a request; for ever, of its own.
+    channel.event = _Deadline(seconds)
+    try:
+        channel.exec_command(command)
+    except TimeoutError:
+        channel.close()
+        raise Unreachable(
+            f"{node}: its SSH server did not start a command within {seconds:g} s",
+            why="it may be out of memory or processes",
+            next_step=look(node),
+        ) from None
 
 
 def run_command(transport: Transport, node: str, command: str, *, timeout: float) -> CommandResult:
@@ -146,7 +185,7 @@ def run_command(transport: Transport, node: str, command: str, *, timeout: float
     outputs = (bytearray(), bytearray())
     channel = transport.open_session(timeout=timeout)
     try:
-        channel.exec_command(command)
+        start_command(channel, node, command, timeout=timeout)
         channel.shutdown_write()
         for is_error, chunk in _chunks(channel, node, deadline=deadline):
             outputs[is_error].extend(chunk)
@@ -155,7 +194,7 @@ def run_command(transport: Transport, node: str, command: str, *, timeout: float
         if not channel.status_event.wait(_remaining(deadline)):
             raise TimeoutError
         if channel.exit_status == -1 and not channel.eof_received:
-            raise _lost(node)
+            raise _lost(node, channel)
     except TimeoutError:
         raise Unreachable(
             f"{node}: {_short(command)!r} did not end within {timeout:.0f} s"
@@ -180,7 +219,8 @@ def cause(error: BaseException) -> str:
     if "Error reading SSH protocol banner" in str(error) and error.__context__ is not None:
         return cause(error.__context__)
     # "No existing session" is what paramiko says when the key exchange takes too long.
-    if isinstance(error, TimeoutError) or "No existing session" in str(error):
+    late = ("No existing session", "Timeout opening channel")
+    if isinstance(error, TimeoutError) or any(text in str(error) for text in late):
         return "it did not answer in time"
     if isinstance(error, EOFError):
         return "it closed the connection"
@@ -205,9 +245,9 @@ def _chunks(
     while True:
         ended = channel.eof_received or channel.closed
         if channel.recv_stderr_ready():
-            yield True, _received(channel.recv_stderr, node)
+            yield True, _received(channel, channel.recv_stderr, node)
         elif channel.recv_ready():
-            yield False, _received(channel.recv, node)
+            yield False, _received(channel, channel.recv, node)
         elif ended:
             return
         elif not arrived.wait(wake if deadline is None else _remaining(deadline)):
@@ -216,15 +256,25 @@ def _chunks(
             yield False, b""
 
 
-def _received(read: Callable[[int], bytes], node: str) -> bytes:
+def _received(channel: Channel, read: Callable[[int], bytes], node: str) -> bytes:
     try:
         return read(CHUNK_BYTES)
     except (OSError, EOFError) as error:
-        raise _lost(node) from error
+        raise _lost(node, channel) from error
 
 
-def _lost(node: str) -> ConnectionLost:
-    return ConnectionLost(f"{node}: the connection was lost")
+def _lost(node: str, channel: Channel) -> ConnectionLost:
+    error = channel.get_transport().saved_exception
+    return ConnectionLost(
+        f"{node}: the connection was lost",
+        why=cause(error) if error is not None else "",
+        next_step=look(node),
+    )
+
+
+def look(node: str) -> str:
+    """The command that shows how the cluster of ``node`` is."""
+    return f"invoke status --cluster {node.partition('/')[0]}"
 
 
 def _remaining(deadline: float) -> float:

@@ -19,26 +19,25 @@ WORKERS = frozenset({"worker", UNMANAGED})
 NO_RECORD = frozenset({403, 404})  # not for us to read, or nothing written
 
 
-def machines(provider: Any) -> tuple[str, ...]:
-    """The ids of all machines of workers that Ray counts as alive. Those that were added by hand
-    are among them: they can be entered, although nothing that ends nodes knows of them."""
-    return tuple(
-        machine
+def addresses(provider: Any, *, inside: bool) -> dict[str, str]:
+    """All machines of workers that Ray counts as alive, by id, with the address of each; empty
+    where it has none ``inside`` or outside of its network. Those that were added by hand are
+    among them: they can be entered, although nothing that ends nodes knows of them."""
+    return {
+        machine: address
         for row in rows(provider)
         if state(row) in ALIVE and row["labels"].get(KIND) in WORKERS
-        for machine in _machines(row)
-    )
+        for machine, address in _machines(row, inside).items()
+    }
 
 
 def address(provider: Any, machine: str, *, inside: bool) -> str:
     """The address of one machine of a slice; empty when it has none ``inside`` or outside of its
     network."""
-    node, _, index = machine.partition("#")
+    node = machine.partition("#")[0]
     resource = provider._get_resource_depending_on_node_name(node)
     row = _execute(resource, resource.resource.projects().locations().nodes().get(name=node))
-    ends = row.get("networkEndpoints", [])
-    end = ends[int(index)] if int(index) < len(ends) else {}
-    return str((end if inside else end.get("accessConfig", {})).get(_FIELD[inside]) or "")
+    return _machines({**row, "name": node}, inside).get(machine, "")
 
 
 def host_keys(provider: Any, machine: str) -> str:
@@ -65,12 +64,23 @@ def host_keys(provider: Any, machine: str) -> str:
     return "\n".join(f"{item['key']} {item['value']}" for item in items)
 
 
-_FIELD = {True: "ipAddress", False: "externalIp"}
+def _machines(row: Mapping[str, Any], inside: bool) -> dict[str, str]:
+    """The machines of one VM or TPU VM, with their addresses."""
+    name = str(row["name"])
+    cards = row.get("networkInterfaces", [])[:1]
+    found = [str(_of_card(card, inside) or "") for card in cards]
+    found += [str(_of_endpoint(end, inside) or "") for end in row.get("networkEndpoints", [])]
+    if len(found) > 1:
+        return {f"{name}#{index}": address for index, address in enumerate(found)}
+    return {name: "".join(found)}
 
 
-def _machines(row: Mapping[str, Any]) -> list[str]:
-    name, count = str(row["name"]), len(row.get("networkEndpoints", []))
-    return [f"{name}#{index}" for index in range(count)] if count > 1 else [name]
+def _of_card(card: Mapping[str, Any], inside: bool) -> object:
+    return card.get("networkIP") if inside else (card.get("accessConfigs") or [{}])[0].get("natIP")
+
+
+def _of_endpoint(end: Mapping[str, Any], inside: bool) -> object:
+    return end.get("ipAddress") if inside else end.get("accessConfig", {}).get("externalIp")
 
 
 def _execute(resource: Any, query: Any) -> dict[str, Any]:

@@ -11,34 +11,30 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, cast
 
-from rayfleet.cluster.channel import CommandResult, Stream, cause, run_command
-from rayfleet.cluster.fanout import fan_out
+from rayfleet.cluster.channel import CommandResult, Stream, cause, look, run_command
 from rayfleet.cluster.identity import credentials
-from rayfleet.cluster.known_hosts import KnownKeysOnly, lookup
+from rayfleet.cluster.known_hosts import KnownKeysOnly, lookup, public_keys
+from rayfleet.cluster.liveness import Answering, ask
 from rayfleet.cluster.proxy import Proxy
 from rayfleet.cluster.tunnel import http_pool, port_channel
-from rayfleet.errors import RayfleetError, Unreachable, UsageError
+from rayfleet.errors import Unreachable, UsageError
 
 if TYPE_CHECKING:
     from paramiko import Channel, Transport
     from urllib3 import HTTPConnectionPool
 
-T = TypeVar("T")
-
 SSH_PORT = 22
 KEEPALIVE_SECONDS = 15
-# Three keep-alives without an answer. Paramiko does not wait for the answers, the kernel does.
-DEAD_AFTER_MILLISECONDS = 45_000
+PATIENCE_SECONDS = 3.0 * KEEPALIVE_SECONDS
 OPEN_SECONDS = 20.0
-FAN_OUT_LIMIT = 16
 _LOADING = threading.Lock()
 
 
@@ -48,8 +44,9 @@ class HeadAddress:
 
     ``worker`` is what operators call the worker; empty for the head. ``alias`` names the node in
     the file ``known_hosts`` (OpenSSH's HostKeyAlias). ``port`` 22 and an empty ``user``
-    leave the word to ssh_config. ``private_key`` None means: the operator's own keys and agent.
-    ``proxy_command`` may hold ``%h %p %r %n``.
+    leave the word to ssh_config. ``host_keys`` are public keys, a line each, as the node's cloud
+    has recorded them: where there are any, no file is asked. ``private_key`` None means: the
+    operator's own keys and agent. ``proxy_command`` may hold ``%h %p %r %n``.
     """
 
     cluster: str
@@ -61,6 +58,7 @@ class HeadAddress:
     known_hosts: Path
     alias: str
     worker: str = ""
+    host_keys: str = ""
 
     @property
     def name(self) -> str:
@@ -81,8 +79,17 @@ class Head:
         self._link = link
 
     @classmethod
-    def open(cls, address: HeadAddress, *, timeout: float = OPEN_SECONDS) -> Head:
+    def open(
+        cls,
+        address: HeadAddress,
+        *,
+        timeout: float = OPEN_SECONDS,
+        patience: float = PATIENCE_SECONDS,
+    ) -> Head:
         """Connect and log in; ``timeout`` is seconds for each of connect, key exchange, login.
+
+        Afterwards the connection counts as lost once the node has been silent for ``patience``
+        seconds although it was asked.
 
         Raises:
             Unreachable: with the cause: refused, no answer, host key unknown or changed,
@@ -92,7 +99,7 @@ class Head:
         # Without a handler Python prints paramiko's warnings and tracebacks on stderr.
         logging.getLogger("paramiko").addHandler(logging.NullHandler())
         _load_ssh()
-        link = _Link(address, timeout)
+        link = _Link(address, timeout, patience)
         try:
             link.open()
         except BaseException:
@@ -147,6 +154,18 @@ class Head:
         transport = self._link.transport
         return transport is not None and transport.is_active()
 
+    @property
+    def host_key(self) -> str:
+        """The kind and the base64 of the host key that the machine has proved to own: another
+        machine of the same name, or at the same address, has another one.
+
+        Raises:
+            Unreachable: the connection was lost.
+        """
+        with self._mapped():
+            key = self._transport.get_remote_server_key()
+        return f"{key.get_name()} {key.get_base64()}"
+
     def close(self) -> None:
         """End everything that runs over the connection; fine to call twice."""
         self._link.close()
@@ -166,7 +185,8 @@ class Head:
     def _transport(self) -> Transport:
         transport = self._link.transport
         if transport is None or not transport.is_active():
-            raise Unreachable(f"{self.address.name}: the connection was lost")
+            name = self.address.name
+            raise Unreachable(f"{name}: the connection was lost", next_step=look(name))
         return transport
 
     @contextmanager
@@ -176,29 +196,8 @@ class Head:
         try:
             yield
         except (SSHException, EOFError, OSError) as error:
-            raise Unreachable(f"{self.address.name}: {what}", why=cause(error)) from error
-
-
-def gather(
-    addresses: Sequence[HeadAddress],
-    work: Callable[[Head], T],
-    *,
-    limit: int = FAN_OUT_LIMIT,
-    timeout: float,
-) -> dict[str, T | RayfleetError]:
-    """Do ``work`` on every head, at most ``limit`` at once; keep each result or error by cluster.
-
-    ``timeout`` is seconds per head, connection and work together. A head that does not answer
-    takes its place from nobody for longer than that. The results come in the order of
-    ``addresses``. Errors that are no RayfleetError are defects and are raised.
-    """
-
-    def visit(address: HeadAddress) -> T:
-        with Head.open(address, timeout=min(timeout, OPEN_SECONDS)) as head:
-            return work(head)
-
-    jobs = {address.cluster: partial(visit, address) for address in addresses}
-    return fan_out(jobs, limit=limit, timeout=timeout, what="the head")
+            name = self.address.name
+            raise Unreachable(f"{name}: {what}", why=cause(error), next_step=look(name)) from error
 
 
 def _load_ssh() -> None:
@@ -213,9 +212,10 @@ def _load_ssh() -> None:
 class _Link:
     """The Fabric connection of a head, the jump hosts before it and its proxy program."""
 
-    def __init__(self, address: HeadAddress, timeout: float) -> None:
+    def __init__(self, address: HeadAddress, timeout: float, patience: float) -> None:
         self._address = address
         self._timeout = timeout
+        self._patience = patience
         self._hops: list[Any] = []
         self._proxies: list[Proxy] = []
 
@@ -234,10 +234,11 @@ class _Link:
             raise Unreachable(
                 f"{address.name}: cannot reach the {address.kind} {address.host}",
                 why="; ".join([cause(error), *self._complaints()]),
-                next_step=f"invoke status --cluster {address.cluster}",
+                next_step=look(address.cluster),
             ) from error
         for hop in self._hops:
-            hop.client.get_transport().set_keepalive(KEEPALIVE_SECONDS)
+            transport = hop.client.get_transport()
+            transport.sock.ask = partial(ask, transport)
 
     def close(self) -> None:
         for hop in self._hops:
@@ -299,11 +300,12 @@ class _Link:
         name = host if port == SSH_PORT else f"[{host}]:{port}"
         users = Path.home() / ".ssh" / "known_hosts"
         ours = self._address.known_hosts
-        found = (
-            lookup(path, known) for path, known in ((ours, alias), (users, alias), (users, name))
-        )
+        files = ((ours, alias), (users, alias), (users, name))
+        known = next((keys for path, known in files if (keys := lookup(path, known))), ())
+        if alias and self._address.host_keys:
+            known = public_keys(self._address.host_keys, self._address.name)
         return KnownKeysOnly(
-            next((keys for keys in found if keys), ()),
+            known,
             whose=self._address.name,
             host=host,
             recorded_in=ours,
@@ -322,17 +324,13 @@ class _Link:
         from paramiko import Transport
 
         def make(sock: socket.socket, **options: Any) -> Transport:
-            transport = Transport(sock, **options)
+            transport = Transport(cast(Any, Answering(sock, self._patience)), **options)
             transport.handshake_timeout = self._timeout
             security = transport.get_security_options()
             security.key_types = policy.preferred(tuple(security.key_types))
             # Those that need no second pass for a checksum: a fifth less time for each byte.
             ciphers = tuple(security.ciphers)
             security.ciphers = tuple(sorted(ciphers, key=lambda name: "gcm" not in name))
-            if getattr(sock, "family", None) in {socket.AF_INET, socket.AF_INET6}:
-                sock.setsockopt(
-                    socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_AFTER_MILLISECONDS
-                )
             return transport
 
         return make

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from types import TracebackType
@@ -28,6 +30,8 @@ NODES = (HEAD, WORKERS, "all")
 
 LIMIT = 16  # connections that are being opened, or used by :meth:`Heads.each`, at once
 LIST_SECONDS = 60.0  # for a cloud's list of workers
+FRESH_SECONDS = 30.0
+"""How old a list may be from which the address of a worker is taken when it is entered first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +61,7 @@ class Heads:
         self._fleet = fleet
         self._lock = threading.Lock()
         self._nodes: dict[str, Nodes] = {}
+        self._workers: dict[str, _Workers] = {}
         self._places: dict[tuple[str, str], _Place] = {}
         self._closed = False
 
@@ -75,7 +80,7 @@ class Heads:
         if nodes == HEAD:
             return tuple(_head_of(cluster) for cluster in clusters)
         listed = fan_out(
-            {cluster.name: partial(self._workers, cluster) for cluster in clusters},
+            {cluster.name: partial(self._worker_targets, cluster) for cluster in clusters},
             limit=LIMIT,
             timeout=LIST_SECONDS,
             what="the list of its workers",
@@ -97,7 +102,7 @@ class Heads:
         """
         if node == HEAD:
             return _head_of(cluster)
-        workers = self._workers(cluster)
+        workers = self._worker_targets(cluster)
         found = [
             worker
             for worker in workers
@@ -137,14 +142,15 @@ class Heads:
     def address(self, target: Target) -> HeadAddress:
         """Where ``target`` is now, asked of its cloud.
 
-        A worker's host key is recorded from the node's own record, where the cloud keeps one.
+        A worker that is asked for the first time is where the list said that named it; after
+        that, a new list counts, one for all who ask at once. Its host keys are those that its
+        cloud has on record, where one keeps them.
 
         Raises:
             NodeGone: there is no such worker.
             Unreachable: there is no head, or the cloud does not answer.
             UsageError: the cluster's config has not been generated.
         """
-        from rayfleet.cluster.known_hosts import record_host_key
         from rayfleet.cluster.nodes import address_of, worker_address
 
         cluster = self._fleet.clusters[target.cluster]
@@ -152,24 +158,24 @@ class Heads:
         if target.node == HEAD:
             host = nodes.head_host(cluster.name)
             return address_of(self._project, self._fleet, cluster, host)
+        place = self._place(target)
+        oldest = time.monotonic() - (0.0 if place.asked else FRESH_SECONDS)
+        place.asked = True
+        workers = self._list_of(cluster).since(oldest)
         if target.node == WORKERS:
-            nodes.workers()
             raise NodeGone(
                 f"{cluster.name}: its workers could not be listed, now they can",
                 next_step="run the same again",
             )
-        if target.node not in nodes.workers():
+        if target.node not in workers:
             raise NodeGone(
                 f"{target.name} is gone",
                 why=f"{cluster.name} has no worker {target.node} any more",
                 next_step=f"invoke status --cluster {cluster.name}",
             )
-        address = worker_address(
-            self._project, self._fleet, cluster, target.node, nodes.address(target.node)
-        )
-        if key := nodes.host_key(target.node):
-            record_host_key(address.known_hosts, address.alias, key)
-        return address
+        host = workers[target.node] or nodes.address(target.node)
+        address = worker_address(self._project, self._fleet, cluster, target.node, host)
+        return replace(address, host_keys=nodes.host_key(target.node))
 
     def each(
         self,
@@ -214,7 +220,7 @@ class Heads:
     ) -> None:
         self.close()
 
-    def _workers(self, cluster: Cluster) -> list[Target]:
+    def _worker_targets(self, cluster: Cluster) -> list[Target]:
         from rayfleet.cluster.nodes import worker_label
 
         return [
@@ -224,8 +230,13 @@ class Heads:
                 node=node,
                 name=f"{cluster.name}/{worker_label(cluster, node)}",
             )
-            for node in self._nodes_of(cluster).workers()
+            for node in self._list_of(cluster).since(time.monotonic())
         ]
+
+    def _list_of(self, cluster: Cluster) -> _Workers:
+        nodes = self._nodes_of(cluster)
+        with self._lock:
+            return self._workers.setdefault(cluster.name, _Workers(nodes.workers))
 
     def _nodes_of(self, cluster: Cluster) -> Nodes:
         from rayfleet.cluster.config import read_launch_config
@@ -243,10 +254,40 @@ class Heads:
 
 @dataclass
 class _Place:
-    """The connection to one node; ``lock`` is held while it is being opened."""
+    """The connection to one node; ``lock`` is held while it is being opened. ``asked``: its
+    address was asked for before."""
 
     head: Head | None = None
+    asked: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class _Workers:
+    """The workers of one cluster by id, with their addresses, as ``look`` listed them last."""
+
+    def __init__(self, look: Callable[[], Mapping[str, str]]) -> None:
+        self._look = look
+        self._lock = threading.Lock()
+        self._begun = -math.inf
+        self._found: Mapping[str, str] | RayfleetError = {}
+
+    def since(self, begun: float) -> Mapping[str, str]:
+        """A list that was asked for at ``begun`` (of time.monotonic) or later; a new one at need.
+
+        Raises:
+            RayfleetError: what came of it, for all who waited for the same list.
+        """
+        with self._lock:
+            if self._begun < begun:
+                self._begun = time.monotonic()
+                try:
+                    self._found = self._look()
+                except RayfleetError as error:
+                    self._found = error
+            found = self._found
+        if isinstance(found, RayfleetError):
+            raise found
+        return found
 
 
 def _head_of(cluster: Cluster) -> Target:

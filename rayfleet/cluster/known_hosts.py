@@ -55,10 +55,21 @@ def record_host_key(path: Path, alias: str, key_line: str) -> None:
     """
     if not re.fullmatch(r"[\w.:\[\]-]+", alias):
         raise UsageError(f"{alias!r} cannot be a host alias", why="it has special characters")
-    keys = [_parsed_key(line.split()) for line in key_line.splitlines() if line.strip()]
-    if not keys or None in keys:
-        raise UsageError(f"no public host key for {alias}", why=f"got {key_line.strip()[:80]!r}")
-    _replace(path, alias, [f"{alias} {key.kind} {key.data}" for key in keys if key is not None])
+    keys = public_keys(key_line, alias)
+    _replace(path, alias, [f"{alias} {key.kind} {key.data}" for key in keys])
+
+
+def public_keys(text: str, whose: str) -> tuple[HostKey, ...]:
+    """The public host keys in ``text``, a line each: kind, base64, comment.
+
+    Raises:
+        UsageError: there is none, or a line is none.
+    """
+    keys = [_parsed_key(line.split()) for line in text.splitlines() if line.strip()]
+    found = tuple(key for key in keys if key is not None)
+    if not found or len(found) < len(keys):
+        raise UsageError(f"no public host key for {whose}", why=f"got {text.strip()[:80]!r}")
+    return found
 
 
 def forget_host(path: Path, alias: str) -> None:
@@ -147,9 +158,11 @@ class KnownKeysOnly:
 
 def _replace(path: Path, alias: str, new_lines: Iterable[str]) -> None:
     with file_lock(path.with_name(f"{path.name}.lock"), what=str(path), timeout=LOCK_SECONDS):
-        lines = path.read_text().splitlines() if path.exists() else []
-        kept = [left for line in lines if (left := _without(line, alias)) is not None]
-        write_atomically(path, "".join(f"{line}\n" for line in (*kept, *new_lines)), mode=0o600)
+        old = path.read_text().splitlines() if path.exists() else []
+        kept = [left for line in old if (left := _without(line, alias)) is not None]
+        new = [*kept, *new_lines]
+        if sorted(new) != sorted(old):
+            write_atomically(path, "".join(f"{line}\n" for line in new), mode=0o600)
 
 
 def _without(line: str, alias: str) -> str | None:

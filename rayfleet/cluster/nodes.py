@@ -53,13 +53,14 @@ class Nodes:
             )
         return self.address(head)
 
-    def workers(self) -> tuple[str, ...]:
-        """Ids of the running workers, with those that were added by hand; of a slice of TPUs,
-        those of its machines."""
+    def workers(self) -> dict[str, str]:
+        """The running workers by id, with those that were added by hand; of a slice of TPUs, its
+        machines. The address of each is there where the listing told it, else it is empty."""
         if not self._in_google():
-            return self.running_workers()
-        found = self._ask("list the machines", lambda: google_hosts.machines(self._provider))
-        return tuple(sorted(found, key=_by_number))
+            return dict.fromkeys(self.running_workers(), "")
+        ask = partial(google_hosts.addresses, self._provider, inside=self._inside)
+        found = self._ask("list the machines", ask)
+        return {machine: found[machine] for machine in sorted(found, key=_by_number)}
 
     def running_workers(self) -> tuple[str, ...]:
         """Ids of the running workers that are Ray's own, a slice of TPUs as one."""
@@ -82,7 +83,7 @@ class Nodes:
         Raises:
             Unreachable: it has none there, or the cloud does not answer.
         """
-        inside = bool(self.config.provider.get("use_internal_ips"))
+        inside = self._inside
         ask = self._provider.internal_ip if inside else self._provider.external_ip
         if "#" in node and self._in_google():
             ask = partial(google_hosts.address, self._provider, inside=inside)
@@ -161,6 +162,10 @@ class Nodes:
             return tuple(self._ask(doing, lambda: google.existing(self._provider, labels)))
         return tuple(self._ask(doing, lambda: self._provider.nodes_for_teardown(labels)))
 
+    @property
+    def _inside(self) -> bool:
+        return bool(self.config.provider.get("use_internal_ips"))
+
     def _in_google(self) -> bool:
         return bool(self._ask("reach the cloud", lambda: google.is_google(self._provider)))
 
@@ -222,11 +227,8 @@ def worker_address(
     project: Project, fleet: Fleet, cluster: Cluster, node: str, host: str
 ) -> HeadAddress:
     """How to reach the worker ``node`` of ``cluster`` that is at ``host``."""
-    address = address_of(project, fleet, cluster, host)
-    workers = address.known_hosts.with_name(f"{address.known_hosts.name}.workers")
     return replace(
-        address,
-        known_hosts=workers,
+        address_of(project, fleet, cluster, host),
         # The id of a TPU VM is a path.
         alias=f"{cluster.identity}.{node.rpartition('/')[2].replace('#', '.')}",
         worker=worker_label(cluster, node),

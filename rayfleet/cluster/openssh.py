@@ -11,11 +11,11 @@ import shlex
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rayfleet.cluster.known_hosts import lookup
+from rayfleet.cluster.known_hosts import lookup, record_host_key
 from rayfleet.errors import UsageError
 
 if TYPE_CHECKING:
@@ -58,7 +58,10 @@ def entry(address: HeadAddress, *, ask: bool) -> Iterator[Entry]:
         UsageError: the proxy command cannot be read.
     """
     with tempfile.TemporaryDirectory(prefix="rayfleet-ssh-") as folder:
-        config = Path(folder) / "config"
+        config, recorded = Path(folder) / "config", Path(folder) / "known_hosts"
+        if address.host_keys:
+            record_host_key(recorded, address.alias, address.host_keys)
+            address = replace(address, known_hosts=recorded)
         config.write_text(configuration(address, ask=ask))
         yield Entry(address=address, config=config)
 

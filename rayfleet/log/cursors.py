@@ -32,19 +32,52 @@ class Cursor:
 
 
 class Cursors:
-    """The cursors of one node, by device and inode."""
+    """The cursors of one node, by device and inode.
+
+    ``begun``: the node was read. ``session`` is the session of Ray that was read last.
+    """
 
     def __init__(self) -> None:
+        self.begun = False
+        self.session = ""
         self._by_inode: dict[tuple[int, int], Cursor] = {}
         self._opened: dict[int, Opened] = {}
+        self._host_keys: dict[str, str] = {}
+
+    def entered(self, host_key: str) -> bool:
+        """Whether the node with this ``host_key`` (kind and blob) is the machine that was read.
+
+        Of another machine nothing was read, whatever its files begin with: the cursors go, the
+        name of the session stays. One machine may show keys of several kinds.
+        """
+        kind, _, blob = host_key.partition(" ")
+        same = self._host_keys.get(kind, blob) == blob
+        if not same:
+            self._by_inode.clear()
+            self._host_keys.clear()
+        self._host_keys[kind] = blob
+        return same
 
     def connected(self) -> None:
         """A new program runs: it gives new numbers to the files."""
         self._opened.clear()
 
+    def greeted(self, session: str) -> None:
+        """``session`` is the latest on the node."""
+        self.session = self.session or session
+
+    def position(self) -> Mapping[str, Any]:
+        """Where a program is to go on, as it takes it."""
+        return {
+            "first": not self.begun,
+            "session": self.session,
+            "cursors": [cursor.request() for cursor in self.known()],
+        }
+
     def opened(self, file: Opened) -> None:
         """The program begins to read ``file``, or goes on with it."""
         self._opened[file.id] = file
+        self.session = file.session or self.session
         self._place(file, file.offset, file.mark)
 
     def file(self, number: int) -> Opened:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from rayfleet.cluster.heads import WORKERS, Target
 from rayfleet.errors import RayfleetError, UsageError
+from rayfleet.log.cursors import Cursors
 from rayfleet.log.events import CaughtUp, Ended, Event, Lines, Notice, Reached, Trouble
 from rayfleet.log.outbox import Outbox
 from rayfleet.log.output.sink import Enough, Sink
@@ -33,6 +34,8 @@ DROPPED_SECONDS = 2.0  # between two notices of what was dropped
 BOOT_SECONDS = 120.0
 """How long a worker that joined may be out of reach before that is told."""
 EVERYTHING = -1
+GONE_KEPT = 1000
+"""Nodes that went away whose cursors are kept, should they come back; the oldest are forgotten."""
 
 
 def start_program(head: Head, request: Request) -> Stream:
@@ -69,6 +72,7 @@ class Follower:
         self._outbox = Outbox[Event](self.targets, drop=self.drop)
         self._progress = Progress(self.targets, growing=self.newcomers is not None)
         self._sources: dict[Target, Source] = {}
+        self._gone: dict[Target, Cursors] = {}
         # Whose workers were there before us, although their cloud has not told us yet.
         self._unlisted = {each.cluster for each in self.targets if each.node == WORKERS}
         self._left_out: set[Target] = set()
@@ -135,6 +139,7 @@ class Follower:
             connect=self.connect,
             start=self.start,
             outbox=self._outbox,
+            cursors=self._gone.pop(target, Cursors()),
             backoff=self.backoff,
             patience=patience,
             now=self.now,
@@ -188,7 +193,8 @@ class Follower:
         if target.cluster in self._unlisted:
             self._read(target, self.request)
             return
-        self.say(f"{target.name}: joined")
+        known = self._gone.get(target)
+        self.say(f"{target.name}: {'is listed again' if known and known.begun else 'joined'}")
         self._read(target, {**self.request, "tail": EVERYTHING}, patience=BOOT_SECONDS)
 
     def _handle(self, target: Target, event: Event) -> None:
@@ -220,7 +226,11 @@ class Follower:
         self._tell_dropped()
         self._outbox.remove(target)
         # This was its last word; at an exit no thread may still be clearing up.
-        self._sources.pop(target).join(JOIN_SECONDS)
+        source = self._sources.pop(target)
+        source.join(JOIN_SECONDS)
+        self._gone[target] = source.cursors
+        if len(self._gone) > GONE_KEPT:
+            del self._gone[next(iter(self._gone))]
         self.sink.ended(target)
 
     def _tell_dropped(self) -> None:

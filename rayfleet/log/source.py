@@ -72,7 +72,8 @@ class Source:
     """Reads one node in a thread of its own, and puts what comes into the outbox.
 
     ``connect`` is asked again after every loss, because the node may have been replaced;
-    ``start`` starts the program with a request. For the first ``patience`` seconds it is not told
+    ``start`` starts the program with a request. ``cursors`` are kept up to date: another source
+    that gets them goes on where this one ended. For the first ``patience`` seconds it is not told
     that the node cannot be read yet.
     """
 
@@ -84,6 +85,7 @@ class Source:
         connect: Connect,
         start: Start,
         outbox: Outbox[Event],
+        cursors: Cursors,
         backoff: Backoff,
         patience: float,
         now: Callable[[], float],
@@ -98,10 +100,9 @@ class Source:
         self._patient_until = now() + patience
         self._stopped = threading.Event()
         self._stream: Stream | None = None
-        self._cursors = Cursors()
-        self._reached = self._caught_up = self._reads = False
+        self.cursors = cursors
+        self._reached = self._caught_up = self._reads = self._replaced = False
         self._lost = ""
-        self._session = ""
         self._utc_offset = 0
         self._retries = 0
         self._thread = threading.Thread(target=self._run, name=f"log-{target.name}", daemon=True)
@@ -184,13 +185,9 @@ class Source:
 
     def _read_once(self) -> None:
         with self._connect(self._target) as head:
-            cursors = [cursor.request() for cursor in self._cursors.known()]
-            self._cursors.connected()
-            position = {
-                "first": not self._reached,
-                "session": self._session,
-                "cursors": cursors,
-            }
+            self._replaced = not self.cursors.entered(head.host_key) or self._replaced
+            self.cursors.connected()
+            position = self.cursors.position()
             stream = self._stream = self._start(head, {**self._request, **position})
             if not self._stopped.is_set():
                 self._pump(stream)
@@ -218,13 +215,12 @@ class Source:
             case frames.Data():
                 self._take(frame)
             case frames.Opened():
-                self._session = frame.session or self._session
-                self._cursors.opened(frame)
+                self.cursors.opened(frame)
             case frames.Done():
-                self._cursors.done(frame.id)
+                self.cursors.done(frame.id)
             case frames.Hello():
                 self._utc_offset = frame.utc_offset
-                self._session = self._session or frame.session
+                self.cursors.greeted(frame.session)
             case frames.Said():
                 self._put(Notice(f"{self._target.name}: {frame.text}"))
             case frames.CaughtUp() if not self._caught_up:
@@ -235,16 +231,22 @@ class Source:
 
     def _begins(self) -> None:
         """The program reads: it has neither refused nor failed."""
-        self._reads = True
+        returns = self.cursors.begun and not self._reached
+        self._reads = self.cursors.begun = True
         if not self._reached:
             self._reached = True
             self._put(Reached())
-        if self._lost:
+        if self._replaced:
+            news = "another machine has its name now; reading it from its start"
+            self._put(Notice(f"{self._target.name}: {news}"))
+        elif self._lost:
             self._put(Notice(f"{self._target.name}: back, and going on where it was"))
-        self._lost = ""
+        elif returns:
+            self._put(Notice(f"{self._target.name}: going on where it was"))
+        self._lost, self._replaced = "", False
 
     def _take(self, data: frames.Data) -> None:
-        file = self._cursors.file(data.id)
+        file = self.cursors.file(data.id)
         if data.lines:
             batch = Batch(
                 cluster=self._target.cluster,
@@ -253,13 +255,13 @@ class Source:
                 file=file.name,
                 role=file.role,
                 lines=data.lines,
-                start=self._cursors.start(data),
+                start=self.cursors.start(data),
                 end=data.end,
                 utc_offset=self._utc_offset,
                 cut=data.cut,
             )
             self._put(Lines(batch))
-        self._cursors.moved(data)
+        self.cursors.moved(data)
         self._retries = 0
 
     def _put(self, event: Event) -> None:

@@ -1,7 +1,8 @@
 """The tasks, as one collection: ``from rayfleet.tasks import ns``.
 
 Another repository adds them to its own with ``ns.add_collection(rayfleet.tasks.ns, "fleet")``.
-Only thin wrappers live here; everything else is free of Invoke.
+Only thin wrappers live here; everything else is free of Invoke. Who imports them is a command
+line, and ends like others when nobody reads its output.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ from rayfleet.tasks import (
     vault,
     worker,
 )
+from rayfleet.tasks.broken_pipe import end_like_others
+
+end_like_others()
 
 ns = Collection(
     image.cluster_docker,

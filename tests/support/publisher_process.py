@@ -15,6 +15,7 @@ from typing import Any
 from rayfleet.image.oci.http import Retries
 from tests.support.faults import Fault, Request, Stall
 from tests.support.faulty_regions import QUICK, TAGS, FaultyRegions
+from tests.support.processes import with_default_signals
 
 SECONDS = 120
 # The plan, passwords included, comes on stdin.
@@ -71,7 +72,7 @@ def publisher(
         "retries": {name: getattr(retries, name) for name in retries.__slots__},
     }
     with subprocess.Popen(
-        [sys.executable, "-c", SCRIPT],
+        with_default_signals(sys.executable, "-c", SCRIPT),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

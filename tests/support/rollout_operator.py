@@ -23,6 +23,7 @@ from rayfleet.rollout.performer import Task
 from rayfleet.rollout.rehearsal import Rehearsal
 from rayfleet.rollout.signals import Interrupted
 from rayfleet.waiting import wait_until
+from tests.support.processes import with_default_signals
 from tests.support.rehearsals import Listener, place_of
 
 OPERATOR = "olga@desk"
@@ -33,7 +34,7 @@ class OperatorProcess:
     """One running operator. ``there``: the file that says that it waits inside its step."""
 
     def __init__(self, state: Path, *where: str) -> None:
-        argv = [sys.executable, "-m", __name__, str(state), *where]
+        argv = with_default_signals(sys.executable, "-m", __name__, str(state), *where)
         self._process = subprocess.Popen(
             argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )

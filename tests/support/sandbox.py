@@ -15,6 +15,7 @@ from typing import IO, Any
 
 from rayfleet.sandbox.engine import Engine, Row, engine_url
 from rayfleet.sandbox.place import Place
+from tests.support.processes import with_default_signals
 
 ROOT = Path(__file__).resolve().parents[2]
 INVOKE = Path(sys.executable).with_name("invoke")
@@ -94,8 +95,7 @@ class SandboxCli:
     ) -> subprocess.Popen[str]:
         """A task that runs on, as the leader of a process group."""
         return subprocess.Popen(
-            # Even where the tests run in the background of a shell, which ignores Ctrl-C.
-            ["env", "--default-signal=INT", INVOKE, *argv],
+            with_default_signals(INVOKE, *argv),
             cwd=self.root,
             env=self.env() | environment,
             stdout=stdout,

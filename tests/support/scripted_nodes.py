@@ -60,9 +60,14 @@ Script = Sequence[bytes | RayfleetError | Callable[[], None]]
 
 @dataclass
 class Node:
-    """A node that plays one script per connection, and is silent after the last."""
+    """A node that plays one script per connection, and is silent after the last.
+
+    ``keys`` are the host keys that it proves to own at its connections, the last of them for all
+    that follow.
+    """
 
     scripts: list[Script]
+    keys: list[str] = field(default_factory=lambda: ["ssh-ed25519 AAAA"])
     asked: list[Mapping[str, Any]] = field(default_factory=list)
     closed: threading.Event = field(default_factory=threading.Event)
     code: int = 127
@@ -73,6 +78,11 @@ class Node:
         if self.scripts and self.scripts[0] and isinstance(self.scripts[0][0], RayfleetError):
             raise self.scripts.pop(0)[0]  # type: ignore[misc]
         return self
+
+    @property
+    def host_key(self) -> str:
+        """The host key of this connection."""
+        return self.keys.pop(0) if len(self.keys) > 1 else self.keys[0]
 
     def chunks(self, *, wake: float) -> Iterator[bytes]:
         """What the program writes."""

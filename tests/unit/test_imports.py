@@ -37,7 +37,8 @@ ALLOWED = {
     "rayfleet.tasks.sandbox",
     "rayfleet.tasks.vault",
     "rayfleet.tasks.worker",
-    # no collections: optional words of a command line, and wrong ones
+    # no collections: the end of our readers, optional words of a command line, and wrong ones
+    "rayfleet.tasks.broken_pipe",
     "rayfleet.tasks.mistyped",
     "rayfleet.tasks.words",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from rayfleet.errors import PrerequisiteMissing, ToolFailed
 from rayfleet.process import must_run, run
 from rayfleet.waiting import wait_until
-from tests.support.processes import runs
+from tests.support.processes import runs, with_default_signals
 
 
 def test_lines_are_handed_on_kept_and_logged(tmp_path: Path) -> None:
@@ -29,8 +30,8 @@ def test_a_signal_is_128_and_its_number() -> None:
     assert run(["sh", "-c", "kill -TERM $$"], timeout=30).code == 143
 
 
-def test_what_goes_to_stdin_is_read() -> None:
-    assert run(["cat"], timeout=30, stdin=b"secret\n").tail == ("secret",)
+def test_a_program_that_reads_its_stdin_finds_the_end_of_it_at_once() -> None:
+    assert run(["cat"], timeout=30).ok
 
 
 def test_missing_program_and_failure_are_clear_errors() -> None:
@@ -68,3 +69,15 @@ def test_a_program_dies_with_an_operator_that_is_killed(tmp_path: Path) -> None:
     operator.kill()
     operator.wait(timeout=10)
     wait_until(lambda: not runs(child), what="the program to end", timeout=10)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_a_process_of_the_tests_hears_signals_that_the_tests_ignore(number: signal.Signals) -> None:
+    code = (
+        "import signal, subprocess, sys\n"
+        f"signal.signal({number:d}, signal.SIG_IGN)\n"
+        "sys.exit(-subprocess.run(sys.argv[1:]).returncode)\n"
+    )
+    itself = ["sh", "-c", f"kill -{number:d} $$"]
+    for argv, code_seen in ((itself, 0), (with_default_signals(*itself), number)):
+        assert subprocess.run([sys.executable, "-c", code, *argv]).returncode == code_seen

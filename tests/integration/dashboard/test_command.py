@@ -14,6 +14,7 @@ import pytest
 import urllib3
 
 from rayfleet.waiting import wait_until
+from tests.support.processes import with_default_signals
 
 pytestmark = pytest.mark.integration
 
@@ -33,7 +34,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 def running(tmp_path: Path, environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
     with (tmp_path / "stderr").open("w") as stderr:
         process = subprocess.Popen(
-            [INVOKE, "dashboard", "--cluster", "us-*"],
+            with_default_signals(INVOKE, "dashboard", "--cluster", "us-*"),
             cwd=ROOT,
             env=environment,
             stdin=subprocess.DEVNULL,

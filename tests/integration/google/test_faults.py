@@ -238,7 +238,7 @@ def test_a_preempted_slice_eats_quota_until_it_is_deleted(
     google: Google, cluster: GoogleCluster
 ) -> None:
     google.cloud.quotas["v4 preemptible", "us-central2-b"] = 8  # chips: two slices of v4-8
-    lost = cluster.nodes.workers()[0]
+    lost = next(iter(cluster.nodes.workers()))
     google.preempt(lost)
     with pytest.raises(Exception, match="Quota limit"):
         cluster.add("tpu_worker")

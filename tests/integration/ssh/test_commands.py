@@ -18,6 +18,7 @@ from rayfleet.__main__ import program
 from rayfleet.cluster.known_hosts import record_host_key
 from rayfleet.waiting import wait_until
 from tests.support.loopback_fleet import LoopbackFleet
+from tests.support.processes import with_default_signals
 from tests.support.sshd import PROGRAM, LocalSshd, make_key
 
 pytestmark = [
@@ -85,7 +86,7 @@ class Operator:
         its code and the screen."""
         ours, theirs = os.openpty()
         process = subprocess.Popen(
-            ["setsid", "--ctty", "--wait", INVOKE, *words],
+            with_default_signals("setsid", "--ctty", "--wait", INVOKE, *words),
             cwd=self.fleet.folder,
             env=self.fleet.environment(),
             stdin=theirs,

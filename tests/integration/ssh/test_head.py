@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from rayfleet.cluster.channel import ConnectionLost
-from rayfleet.cluster.head import OPEN_SECONDS, Head, HeadAddress, gather
+from rayfleet.cluster.head import OPEN_SECONDS, Head, HeadAddress
 from rayfleet.cluster.known_hosts import record_host_key
 from rayfleet.errors import PrerequisiteMissing, ToolFailed, Unreachable, UsageError
 from rayfleet.waiting import wait_until
@@ -359,26 +359,6 @@ def test_a_jump_host_must_be_known_too(sshd: LocalSshd, home: Path) -> None:
         assert head.run("true", timeout=10).ok
         assert len(sshd.sessions()) == 2
     wait_until(lambda: not sshd.sessions(), what="both sessions to end", timeout=10)
-
-
-# Many heads
-
-
-def test_gather_keeps_every_result_and_a_dead_head_delays_nobody(
-    sshd: LocalSshd, black_hole: int
-) -> None:
-    addresses = [
-        sshd.address("dead", port=black_hole),
-        *(sshd.address(f"live-{number}") for number in range(4)),
-        sshd.address("stranger", alias="nobody"),
-    ]
-    start = time.monotonic()
-    results = gather(addresses, lambda head: head.run("echo ok", timeout=10).stdout, timeout=10.0)
-    assert time.monotonic() - start < 20.0
-    assert list(results) == [address.cluster for address in addresses]
-    assert {results[f"live-{number}"] for number in range(4)} == {"ok\n"}
-    assert isinstance(results["dead"], Unreachable)
-    assert "not known" in str(results["stranger"])
 
 
 def children() -> set[int]:

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from rayfleet.cluster.head import HeadAddress
-from rayfleet.cluster.heads import Heads, Target
-from rayfleet.cluster.known_hosts import lookup
+from rayfleet.cluster.heads import Heads, NodeGone, Target
 from rayfleet.errors import Unreachable, UsageError
 from tests.support.loopback_fleet import LoopbackFleet
 
@@ -116,9 +115,8 @@ def test_a_workers_key_is_taken_from_its_own_record(fleet: LoopbackFleet, heads:
     assert head.run(WHERE, timeout=30).stdout.strip() == str(machine.folder)
     address = head.address
     assert (address.name, address.kind) == ("us-east5/worker-a", "worker")
-    (key,) = lookup(address.known_hosts, address.alias)
-    assert key.data in (machine.folder / "host_key.pub").read_text()
-    assert not fleet.known_hosts.exists()
+    assert address.host_keys in (machine.folder / "host_key.pub").read_text()
+    assert not fleet.known_hosts.parent.exists()
 
 
 def test_a_worker_without_a_record_is_refused_and_so_is_a_stranger_in_its_place(
@@ -142,11 +140,26 @@ def test_a_worker_that_is_gone_is_not_looked_for_at_its_old_address(
 ) -> None:
     machine = fleet.add_worker("us-east5", "worker-a")
     (target,) = heads.targets(fleet.clusters, "workers")
+    heads.open(target).close()
     fleet.nodes["us-east5"].clear()
     fleet.save()
-    with pytest.raises(Unreachable, match="us-east5/worker-a is gone"):
+    with pytest.raises(NodeGone, match="us-east5/worker-a is gone"):
         heads.open(target)
-    assert fleet.entered(machine) == 0
+    assert fleet.entered(machine) == 1
+
+
+def test_a_failed_list_is_the_answer_for_who_waited_for_it_and_the_next_one_asks_anew(
+    fleet: LoopbackFleet, heads: Heads
+) -> None:
+    fleet.add_worker("us-east5", "worker-a")
+    there = (fleet.folder / "nodes.json").read_text()
+    (fleet.folder / "nodes.json").unlink()
+    (unlisted,) = heads.targets([fleet.fleet.clusters["us-east5"]], "workers")
+    (fleet.folder / "nodes.json").write_text(there)
+    with pytest.raises(Unreachable, match="cannot list the workers"):
+        heads.open(unlisted)
+    with pytest.raises(NodeGone, match="now they can"):
+        heads.open(unlisted)
 
 
 def test_a_node_is_found_by_what_operators_call_it(fleet: LoopbackFleet, heads: Heads) -> None:

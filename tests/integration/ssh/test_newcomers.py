@@ -83,3 +83,46 @@ def test_workers_come_and_go_and_no_line_of_theirs_is_missed(
         wait_for_lines(running, second, b"1\n2\n3\n")
         assert running.sink.over == ["us-east5/worker-a"]
         assert lines_of(running, first) == b"2\n"
+
+
+def test_a_worker_that_comes_back_goes_on_and_another_of_its_name_is_read_whole(
+    fleet: LoopbackFleet, heads: Heads, tmp_path: Path
+) -> None:
+    clusters = [fleet.fleet.clusters["us-east5"]]
+    log = tmp_path / "raylet.out"
+    log.write_bytes(b"1\n2\n")
+    (worker,) = at_first = heads.targets(clusters, "workers")
+    unlisted = fleet.nodes["us-east5"]
+
+    def leave() -> None:
+        """As half an answer of the cloud has it, while the connection breaks."""
+        fleet.nodes["us-east5"] = {}
+        fleet.save()
+        heads.open(worker).close()
+        running.wait_until_said("us-east5/worker-a is gone")
+        running.said.clear()
+
+    with following(
+        {},
+        request(patterns=[{"glob": str(log), "role": "raylet"}], tail=-1),
+        targets=at_first,
+        connect=heads.open,
+        newcomers=Newcomers(lambda: heads.targets(clusters, "workers"), every=0.2),
+    ) as running:
+        wait_for_lines(running, worker, b"1\n2\n")
+        leave()
+        with log.open("ab") as stream:
+            stream.write(b"3\n")
+        fleet.nodes["us-east5"] = unlisted
+        fleet.save()
+        running.wait_until_said("us-east5/worker-a: going on where it was")
+        wait_for_lines(running, worker, b"1\n2\n3\n")
+
+        leave()
+        # A new machine with files of its own: they begin like those of the old one.
+        machine = fleet.folder / "nodes" / worker.node
+        for name in ("host_key", "host_key.pub"):
+            (machine / name).unlink()
+        fleet.add_worker("us-east5", "worker-a")
+        running.wait_until_said("another machine has its name now")
+        wait_for_lines(running, worker, b"1\n2\n3\n" * 2)

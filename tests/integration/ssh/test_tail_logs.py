@@ -15,6 +15,7 @@ import pytest
 
 from tests.support.batches import CPP, DATED, TRACE, at
 from tests.support.loopback_fleet import LoopbackFleet
+from tests.support.processes import with_default_signals
 from tests.support.sshd import PROGRAM
 
 pytestmark = [
@@ -51,7 +52,7 @@ def tail_logs(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """The command as a process, which is not left behind."""
     with subprocess.Popen(
-        [INVOKE, "tail-logs", *words],
+        with_default_signals(INVOKE, "tail-logs", *words),
         cwd=fleet.folder,
         env=fleet.environment(),
         stdin=subprocess.DEVNULL,

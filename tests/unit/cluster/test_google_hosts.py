@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rayfleet.cluster.google_hosts import address, host_keys, machines
+from rayfleet.cluster.google_hosts import address, addresses, host_keys
 from rayfleet.cluster.known_hosts import lookup, record_host_key
 
 OURS = {"ray-node-type": "worker", "ray-cluster-name": "marin"}
@@ -84,8 +84,25 @@ def test_a_slice_has_as_many_machines_as_endpoints() -> None:
         {"name": "old", "state": "PREEMPTED", "labels": OURS, "networkEndpoints": ENDS},
         {"name": "head", "state": "READY", "labels": OURS | {"ray-node-type": "head"}},
     ]
-    found = machines(provider(Api(list={"nodes": nodes})))
-    assert found == (f"{SLICE}#0", f"{SLICE}#1", "one", "new")
+    outside = {f"{SLICE}#0": "34.1.1.4", f"{SLICE}#1": "", "one": "34.1.1.4", "new": ""}
+    inside = {f"{SLICE}#0": "10.0.0.4", f"{SLICE}#1": "10.0.0.5", "one": "10.0.0.4", "new": ""}
+    there = provider(Api(list={"nodes": nodes}))
+    assert addresses(there, inside=False) == outside
+    assert addresses(there, inside=True) == inside
+
+
+def test_a_vm_has_the_addresses_of_its_first_card() -> None:
+    cards = [
+        {"networkIP": "10.0.0.6", "accessConfigs": [{"natIP": "34.1.1.6"}]},
+        {"networkIP": "10.9.0.6"},
+    ]
+    rows = [
+        {"name": "vm", "status": "RUNNING", "labels": OURS, "networkInterfaces": cards},
+        {"name": "inner", "status": "RUNNING", "labels": OURS, "networkInterfaces": cards[1:]},
+    ]
+    there = provider(Compute(list={"items": rows}))
+    assert addresses(there, inside=False) == {"vm": "34.1.1.6", "inner": ""}
+    assert addresses(there, inside=True) == {"vm": "10.0.0.6", "inner": "10.9.0.6"}
 
 
 def test_machines_that_were_added_by_hand_are_workers_too() -> None:
@@ -96,8 +113,8 @@ def test_machines_that_were_added_by_hand_are_workers_too() -> None:
         {"name": "theirs", "state": "READY", "labels": theirs},
         {"name": "gone", "state": "DELETING", "labels": by_hand},
     ]
-    found = machines(provider(Api(list={"nodes": nodes})))
-    assert found == (f"{SLICE}#0", f"{SLICE}#1")
+    found = addresses(provider(Api(list={"nodes": nodes})), inside=True)
+    assert [*found] == [f"{SLICE}#0", f"{SLICE}#1"]
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,16 @@ def test_what_is_no_key_is_refused_and_nothing_is_written(file: Path, line: str)
     assert not file.exists()
 
 
+def test_what_is_recorded_already_is_not_written_again(file: Path) -> None:
+    record_host_key(file, "head-a", ED25519)
+    record_host_key(file, "head-b", OTHER)
+    written = file.stat()
+    record_host_key(file, "head-a", ED25519)
+    forget_host(file, "head-c")
+    # Written atomically, it would be another file.
+    assert (file.stat().st_ino, file.stat().st_mtime_ns) == (written.st_ino, written.st_mtime_ns)
+
+
 @pytest.mark.parametrize("alias", ["", "two words", "a,b", "*", "!a", "@revoked", "#a"])
 def test_an_alias_that_known_hosts_would_misread_is_refused(file: Path, alias: str) -> None:
     with pytest.raises(UsageError):

@@ -122,6 +122,47 @@ def test_a_node_of_the_same_name_that_comes_again_is_read_whole() -> None:
     assert play.said == ["w1 is gone", "w1: joined"]
 
 
+def gone_and_back(*, keys: Sequence[str]) -> tuple[Play, Node]:
+    """A worker that is read, is missing in one answer of its cloud, and is there in the next."""
+    first = [hello() + opened() + data(b"1\n", 2), LOST]
+    node = Node([first, [NodeGone("w1 is gone")], [hello(), opened(2) + data(b"2\n", 4)]], [*keys])
+    play = Play({"a": Node([]), "w1": node})
+    play.sink.when_written = seen(play, "2")
+    both = [HEAD, worker("w1")]
+
+    def look() -> list[Target]:
+        return both if ("w1", "ended") in play.sink.events else [HEAD]
+
+    play.run(TEN, both, newcomers=Newcomers(look, every=0.001))
+    return play, node
+
+
+def test_a_node_that_comes_back_goes_on_where_it_was() -> None:
+    play, node = gone_and_back(keys=["ssh-ed25519 AAAA"])
+    again = node.asked[1]
+    assert [(cursor["path"], cursor["offset"]) for cursor in again["cursors"]] == [
+        ("/logs/monitor.log", 2)
+    ]
+    assert (again["first"], again["session"]) == (False, "session_1")
+    assert play.said[1:] == ["w1 is gone", "w1: is listed again", "w1: going on where it was"]
+
+
+def test_another_machine_of_the_same_name_is_read_from_its_start() -> None:
+    play, node = gone_and_back(keys=["ssh-ed25519 AAAA", "ssh-ed25519 BBBB"])
+    again = node.asked[1]
+    assert (again["first"], again["cursors"], again["tail"]) == (False, [], -1)
+    assert play.said[1:] == [
+        "w1 is gone",
+        "w1: is listed again",
+        "w1: another machine has its name now; reading it from its start",
+    ]
+
+
+def test_a_host_key_of_another_kind_is_not_another_machine() -> None:
+    _, node = gone_and_back(keys=["ssh-ed25519 AAAA", "ssh-rsa CCCC"])
+    assert [cursor["offset"] for cursor in node.asked[1]["cursors"]] == [2]
+
+
 def test_without_following_a_node_that_is_gone_is_a_failure() -> None:
     with pytest.raises(Unreachable, match="w1 is gone"):
         Play({"w1": Node([[NodeGone("w1 is gone")]])}).run({**TEN, "follow": False})
