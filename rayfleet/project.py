@@ -9,6 +9,7 @@ from rayfleet.errors import UsageError
 
 DEFAULT_FLEET = "infra/sandbox.yaml"
 DEFAULT_STATE = ".rayfleet"
+LONGEST = 200  # characters of a path that messages show
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,11 +47,39 @@ def find_project(start: Path, *, fleet: str = DEFAULT_FLEET, state: str = DEFAUL
             break
     else:
         raise UsageError(f"{start} is in no project", why="there is no tasks.py upwards from it")
-    fleet_file = folder / Path(fleet).expanduser()
+    fleet_file = _located(folder, fleet, key="fleet")
     if not fleet_file.is_file():
         raise UsageError(
             f"no fleet file {fleet_file}",
             why="the configuration key 'fleet' (invoke.yaml, INVOKE_FLEET) names it",
             next_step="INVOKE_FLEET=infra/sandbox.yaml invoke status",
         )
-    return Project(root=folder, fleet_file=fleet_file, state=folder / Path(state).expanduser())
+    state_folder = _located(folder, state, key="state")
+    if state_folder.exists() and not state_folder.is_dir():
+        raise _misplaced("state", state, "it is no folder")
+    return Project(root=folder, fleet_file=fleet_file, state=state_folder)
+
+
+def _located(root: Path, text: str, *, key: str) -> Path:
+    """The path that the configuration key ``key`` names, relative to ``root``.
+
+    Raises:
+        UsageError: it can be no path on this machine.
+    """
+    try:
+        found = root / Path(text).expanduser()
+        found.exists()
+    except RuntimeError as error:
+        raise _misplaced(key, text, "there is no such user on this machine") from error
+    except (OSError, ValueError) as error:
+        raise _misplaced(key, text, getattr(error, "strerror", "") or str(error)) from error
+    return found
+
+
+def _misplaced(key: str, text: str, why: str) -> UsageError:
+    shown = repr(text if len(text) <= LONGEST else f"{text[:LONGEST]} …")
+    return UsageError(
+        f"the configuration key '{key}' is {shown}, which cannot be used",
+        why=why,
+        next_step=f"write another path into invoke.yaml, or INVOKE_{key.upper()}",
+    )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rayfleet.console import Console
 from rayfleet.errors import ToolFailed, UsageError
-from rayfleet.files import ensure_private_folder, refusing, write_atomically
+from rayfleet.files import ensure_folder, refusing, write_atomically
 from rayfleet.fleet.model import Fleet, Provider
 from rayfleet.secret.store import GoogleSecret
 
@@ -33,7 +33,8 @@ def fetch_keys(fleet: Fleet, console: Console) -> None:
             raise ToolFailed(f"the secret {name} has no version")
         key = secret.read(version) + "\n"
         if not path.exists():
-            ensure_private_folder(path.parent)
+            # A folder that is there may be anybody's: only one that is made here is closed.
+            ensure_folder(path.parent, mode=0o700)
             write_atomically(path, key, mode=0o600)
             console.say(f"wrote {path}")
             continue

@@ -90,6 +90,17 @@ def test_what_google_refuses_names_the_role_and_what_passes_is_waited_for(google
     assert "--role=roles/secretmanager.secretAccessor" in refused.value.next_step
 
 
+def test_a_folder_that_somebody_else_made_is_left_as_it_is(
+    google: Google, fleet: Fleet, tmp_path: Path
+) -> None:
+    GoogleSecret(PROJECT, PRIVATE).add("a key")
+    GoogleSecret(PROJECT, PUBLIC).add("its public half")
+    (tmp_path / "keys").mkdir(mode=0o755)
+    fetch_keys(fleet, quiet())
+    key = tmp_path / "keys" / "marin_ray_cluster.pem"
+    assert (key.stat().st_mode & 0o777, key.parent.stat().st_mode & 0o777) == (0o600, 0o755)
+
+
 def test_the_key_pair_goes_where_the_fleet_file_wants_it(
     google: Google, fleet: Fleet, tmp_path: Path
 ) -> None:
