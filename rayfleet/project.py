@@ -9,7 +9,9 @@ from rayfleet.errors import UsageError
 
 DEFAULT_FLEET = "infra/sandbox.yaml"
 DEFAULT_STATE = ".rayfleet"
-LONGEST = 200  # characters of a path that messages show
+LONGEST_NAME = 255  # bytes of one part of a path, on every file system that matters
+LONGEST_PATH = 1024
+SHOWN = 200  # characters of a path in a message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,18 +68,23 @@ def _located(root: Path, text: str, *, key: str) -> Path:
     Raises:
         UsageError: it can be no path on this machine.
     """
+    if not could_be_path(text):
+        raise _misplaced(key, text, "no file can be called so")
     try:
-        found = root / Path(text).expanduser()
-        found.exists()
+        return root / Path(text).expanduser()
     except RuntimeError as error:
         raise _misplaced(key, text, "there is no such user on this machine") from error
-    except (OSError, ValueError) as error:
-        raise _misplaced(key, text, getattr(error, "strerror", "") or str(error)) from error
-    return found
+
+
+def could_be_path(text: str) -> bool:
+    """Whether a file could be called ``text``: some are refused by every file system."""
+    parts = text.split("/")
+    short = all(len(part.encode(errors="surrogateescape")) <= LONGEST_NAME for part in parts)
+    return short and len(text) <= LONGEST_PATH and "\0" not in text
 
 
 def _misplaced(key: str, text: str, why: str) -> UsageError:
-    shown = repr(text if len(text) <= LONGEST else f"{text[:LONGEST]} …")
+    shown = repr(text if len(text) <= SHOWN else f"{text[:SHOWN]} …")
     return UsageError(
         f"the configuration key '{key}' is {shown}, which cannot be used",
         why=why,

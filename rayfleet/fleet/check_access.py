@@ -7,10 +7,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from rayfleet.fleet.check_shared import Entry, check_repeats, mapping, too_long
+from rayfleet.fleet.check_shared import Entry, check_repeats, mapping
 from rayfleet.fleet.document import Document, Problem, Trail, Value
 from rayfleet.fleet.model import Provider
 from rayfleet.fleet.shape import mappings
+from rayfleet.project import could_be_path
 
 # https://cloud.google.com/secret-manager/docs/creating-and-accessing-secrets
 SECRET = re.compile(r"[A-Za-z0-9_-]{1,255}")
@@ -105,8 +106,8 @@ def _check_path(
         return
     if not path:
         yield document.problem(trail, f"empty; {empty}")
-    elif too_long(path):
-        yield document.problem(trail, "longer than a path can be; write a shorter one")
+    elif not could_be_path(path):
+        yield document.problem(trail, "no file can be called so; write a shorter path")
     elif path.startswith("~"):
         try:
             Path(path).expanduser()

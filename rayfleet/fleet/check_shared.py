@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rayfleet.fleet.document import Document, Problem, Trail, Value
+from rayfleet.project import could_be_path
 
 Entry = dict[str, Value]
-LONGEST_NAME = 255  # bytes of one part of a path, on every file system that matters
-LONGEST_PATH = 1024
 
 
 def mapping(value: Value) -> Entry:
@@ -27,16 +26,10 @@ def check_repeats(document: Document, trail: Trail, items: list[Value]) -> Itera
             seen.add(item)
 
 
-def too_long(path: str) -> bool:
-    """Whether no file system would take ``path``."""
-    parts = path.split("/")
-    return len(path) > LONGEST_PATH or any(len(part.encode()) > LONGEST_NAME for part in parts)
-
-
 def inside(root: Path, path: str) -> Path:
     """``path`` below ``root``; a path that leaves it becomes one that cannot exist."""
     nowhere = root / "\N{BULLET}"
-    if "\0" in path or too_long(path) or Path(path).is_absolute():
+    if not could_be_path(path) or Path(path).is_absolute():
         return nowhere
     try:
         found = (root / path).resolve().is_relative_to(root.resolve())
