@@ -25,7 +25,17 @@ NASTY = (
     *(r'"\0"', r'"\e[31mred"', r'"a\nb"', r'"\u202e"', "\u0661\u0662d", "us-east\u0665-b", "1e999"),
     *("[]", "{}", "null", "true", "-1", "0x10", "1_0", ".nan", "2026-01-01", "!!python/object:a b"),
     *('"' + "[" * 2000 + '"', '"' + "{" * 2000 + '"', "'" + LONG * 100 + "'", "[" * 90 + "]" * 90),
-    *('"x; touch p"', '"ray -v /:/host"', '"{state}"', '"{region"', "&a b", "*a", "? b", "- -", "%"),
+    *(
+        '"x; touch p"',
+        '"ray -v /:/host"',
+        '"{state}"',
+        '"{region"',
+        "&a b",
+        "*a",
+        "? b",
+        "- -",
+        "%",
+    ),
 )
 
 
@@ -62,7 +72,7 @@ def test_a_mutated_file_loads_or_is_one_clear_error(
     tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    chance = random.Random(20_260_101 + number)
+    chance = random.Random(20_260_101 + number)  # noqa: S311 (the same every time)
     text = list(shipped())[number]
     file, refused = tmp_path / "fleet.yaml", 0
     for _ in range(60):
@@ -100,7 +110,10 @@ def assert_readable(error: FleetFileError) -> None:
             "9: outputs.pins: there is no user 'nosuchuser' on this machine",
         ),
         ({"images:": 'outputs: {pins: "a\\0b"}\nimages:'}, r"9: outputs.pins: holds the character"),
-        ({"images:": f"outputs: {{configs: {LONG}}}\nimages:"}, "9: outputs.configs: no file can be"),
+        (
+            {"images:": f"outputs: {{configs: {LONG}}}\nimages:"},
+            "9: outputs.configs: no file can be",
+        ),
         (
             {"name_prefix: marin-": "ssh: {private_key: ~nosuchuser/key}"},
             "7: defaults.ssh.private_key: '~nosuchuser/key' is somebody else's home",
@@ -114,7 +127,10 @@ def assert_readable(error: FleetFileError) -> None:
         ({"zone: us-east5-b": "zone: us-east\u0665-b"}, "20: clusters.us-east5.zone: "),
         ({"rollout:": '"\\e[31mred": 1\nrollout:'}, r"28: \x1b[31mred: unknown key"),
         ({"  us-west4:\n": "  # \x1b\n  us-west4:\n"}, "23: not YAML: control characters"),
-        ({"  cluster:\n": '  "a/../b": {}\n  cluster:\n'}, "10: images.a/../b: 'a/../b' is no name"),
+        (
+            {"  cluster:\n": '  "a/../b": {}\n  cluster:\n'},
+            "10: images.a/../b: 'a/../b' is no name",
+        ),
         ({"[docker]": "[docker]\n    base_image: a b"}, "15: images.cluster.base_image: 'a b' is"),
     ],
 )
@@ -205,7 +221,7 @@ def test_no_file_takes_long(place: Place, what: str, size: int) -> None:
     )
     finished = subprocess.run(
         [sys.executable, "-c", code, place.root],
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS,) * 2),  # noqa: PLW1509
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS,) * 2),
         capture_output=True,
         text=True,
         timeout=600,
