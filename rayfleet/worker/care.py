@@ -36,7 +36,7 @@ class Addition:
         """The plan for operators."""
         what = f"{self.wanted.accelerator_type}, {self.capacity.value}, as {self.name}"
         if self.there and not self.over:
-            return f"would wait for {self.name}, which is {self.there.state}"
+            return f"would ask for nothing: {self.name} is there and {self.there.state}"
         instead = f", instead of the one that is {self.there.state}" if self.there else ""
         return f"would ask Google for {what}{instead}"
 

@@ -325,16 +325,17 @@ def test_the_tasks_add_list_roll_and_remove(google: Google, tmp_path: Path) -> N
     ]
     before = google.seen()
     for words, expected in (
-        (("add", "v6e-8", *place, "--capacity", "spot", "--name", "mine"), "would wait for ray-"),
+        (
+            ("add", "v6e-8", *place, "--capacity", "spot", "--name", "mine"),
+            "would ask for nothing: ray-",
+        ),
         (("init", *place, "--again"), "would set up mine anew, with us-east5-docker.pkg.dev/"),
         (("remove", "mine", *place), "would delete ray-marin-us-east5-a-mine-tpu (v6e-8, spot)"),
     ):
         planned = invoke(f"workers.{words[0]}", *words[1:], "--dry-run")
         assert (planned.returncode, planned.stdout.startswith(expected)) == (0, True), planned
-    assert {one.method.rpartition(".")[2] for one in google.seen()[len(before) :]} <= {
-        "get",
-        "list",
-    }
+    asked_for = {one.method.rpartition(".")[2] for one in google.seen()[len(before) :]}
+    assert asked_for <= {"get", "list", "getGuestAttributes"}
     told = invoke("workers.init", *place, "--name", "mine", "--again")
     assert "1 workers were told" in told.stderr, told.stderr
     asked = invoke("workers.remove", "mine", *place)
