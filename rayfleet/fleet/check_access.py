@@ -21,6 +21,7 @@ _LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 HOST = re.compile(rf"{_LABEL}(\.{_LABEL}){{0,9}}(:[0-9]{{1,5}})?")
 PLACES = {"{region}": "us-east5", "{port}": "5000"}
 PATHS = ("private_key", "public_key")
+SPECIAL = frozenset('%"')  # ssh_config has no way to write them plainly
 
 
 def check_access(document: Document) -> Iterator[Problem]:
@@ -47,6 +48,9 @@ def _check_ssh(document: Document, trail: Trail, ssh: Entry) -> Iterator[Problem
         path, here = ssh.get(key), (*trail, key)
         if isinstance(path, str) and path.startswith("~") and not path.startswith("~/"):
             yield document.problem(here, f"{path!r} is somebody else's home; write ~/.ssh/…")
+        elif isinstance(path, str) and SPECIAL.intersection(path):
+            text = f'{path!r} holds % or ", which mean something to ssh; write another path'
+            yield document.problem(here, text)
         elif path != "":  # empty is a choice: the operator's own keys
             yield from _check_path(document, here, path)
 

@@ -118,6 +118,10 @@ def assert_readable(error: FleetFileError) -> None:
             {"name_prefix: marin-": "ssh: {private_key: ~nosuchuser/key}"},
             "7: defaults.ssh.private_key: '~nosuchuser/key' is somebody else's home",
         ),
+        (
+            {"name_prefix: marin-": "ssh: {private_key: ~/k%h}"},
+            "7: defaults.ssh.private_key: '~/k%h' holds % or \", which mean something to ssh",
+        ),
         ({"name_prefix: marin-": 'ssh: {user: ""}'}, "7: defaults.ssh.user: '' is no name"),
         (
             {"secret: RAY_AUTH_TOKEN": 'secret: "x; touch /tmp/p"'},
