@@ -97,7 +97,7 @@ def _review_cluster(cluster: Cluster, pin: Pin | None) -> Iterator[Finding]:
         yield _warning(cluster.name, "tokens are off, and its image could: auth: {mode: token}")
     elif wants and pin and not could and not pin.ray:
         text = f"nothing says which Ray {pin.tag} has, and one before 2.52 lets everybody in"
-        yield _warning(cluster.name, text)
+        yield _warning(cluster.name, f"{text}; publish an image from here: invoke cluster-docker")
     kind = ACCELERATORS[cluster.accelerator]
     twin = cluster.workers.get(kind.base)
     base = cluster.workers.get("base")
