@@ -72,8 +72,8 @@ configure_gcp_registry_all: setup ## invoke registry.cleanup
 	@$(INVOKE) registry.cleanup
 
 .PHONY: init_ray_auth_token_secret
-init_ray_auth_token_secret: setup ## invoke auth.init
-	@$(INVOKE) auth.init
+init_ray_auth_token_secret: setup ## invoke auth.init --all
+	@$(INVOKE) auth.init --all
 
 .PHONY: get_ray_auth_token
 get_ray_auth_token: setup ## invoke auth.fetch

@@ -8,10 +8,10 @@ from datetime import timedelta
 
 from rayfleet.errors import UsageError
 
-AGE = re.compile(r"([1-9]\d{0,4})([dhm])")
+AGE = re.compile(r"([1-9][0-9]{0,4})([dhm])")
 """``30d``, ``12h``, ``90m``: how ages are written, in the fleet file too."""
 
-DURATION = re.compile(r"(\d{1,5})([smh])")
+DURATION = re.compile(r"([0-9]{1,5})([smh])")
 """``30s``, ``10m``, ``2h``: how durations are written, in the fleet file too."""
 
 _UNITS = {"d": "days", "h": "hours", "m": "minutes"}
@@ -64,7 +64,7 @@ def parse_age(text: str, flag: str) -> timedelta:
 
 def duration_of(text: str) -> float | None:
     """Read a duration such as ``10m`` in seconds; None if it is none. Zero is ``0s``."""
-    found = DURATION.fullmatch(text) if text.isascii() else None
+    found = DURATION.fullmatch(text)
     return int(found[1]) * _SECONDS[found[2]] if found else None
 
 

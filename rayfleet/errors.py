@@ -69,11 +69,15 @@ class UsageError(RayfleetError):
 
 
 class FleetFileError(UsageError):
-    """The fleet file has mistakes. ``problems`` holds one line each, ``file:line: text``."""
+    """The fleet file has mistakes. ``problems`` holds one line each, ``file:line: text``; with
+    ``more`` there are others that are not among them."""
 
-    def __init__(self, path: str, problems: Sequence[str], *, next_step: str = "") -> None:
+    def __init__(
+        self, path: str, problems: Sequence[str], *, next_step: str = "", more: bool = False
+    ) -> None:
         self.problems = tuple(problems)
         count = f"{len(self.problems)} mistake" + ("s" if len(self.problems) != 1 else "")
+        count = f"more than {count}, of which these are some" if more else count
         super().__init__(
             f"{path} has {count}",
             why="\n  " + "\n  ".join(self.problems),

@@ -9,6 +9,9 @@ from rayfleet.errors import UsageError
 
 DEFAULT_FLEET = "infra/sandbox.yaml"
 DEFAULT_STATE = ".rayfleet"
+LONGEST_NAME = 255  # bytes of one part of a path, on every file system that matters
+LONGEST_PATH = 1024
+SHOWN = 200  # characters of a path in a message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,11 +49,44 @@ def find_project(start: Path, *, fleet: str = DEFAULT_FLEET, state: str = DEFAUL
             break
     else:
         raise UsageError(f"{start} is in no project", why="there is no tasks.py upwards from it")
-    fleet_file = folder / Path(fleet).expanduser()
+    fleet_file = _located(folder, fleet, key="fleet")
     if not fleet_file.is_file():
         raise UsageError(
             f"no fleet file {fleet_file}",
             why="the configuration key 'fleet' (invoke.yaml, INVOKE_FLEET) names it",
             next_step="INVOKE_FLEET=infra/sandbox.yaml invoke status",
         )
-    return Project(root=folder, fleet_file=fleet_file, state=folder / Path(state).expanduser())
+    state_folder = _located(folder, state, key="state")
+    if state_folder.exists() and not state_folder.is_dir():
+        raise _misplaced("state", state, "it is no folder")
+    return Project(root=folder, fleet_file=fleet_file, state=state_folder)
+
+
+def _located(root: Path, text: str, *, key: str) -> Path:
+    """The path that the configuration key ``key`` names, relative to ``root``.
+
+    Raises:
+        UsageError: it can be no path on this machine.
+    """
+    if not could_be_path(text):
+        raise _misplaced(key, text, "no file can be called so")
+    try:
+        return root / Path(text).expanduser()
+    except RuntimeError as error:
+        raise _misplaced(key, text, "there is no such user on this machine") from error
+
+
+def could_be_path(text: str) -> bool:
+    """Whether a file could be called ``text``: some are refused by every file system."""
+    parts = text.split("/")
+    short = all(len(part.encode(errors="surrogateescape")) <= LONGEST_NAME for part in parts)
+    return short and len(text) <= LONGEST_PATH and "\0" not in text
+
+
+def _misplaced(key: str, text: str, why: str) -> UsageError:
+    shown = repr(text if len(text) <= SHOWN else f"{text[:SHOWN]} …")
+    return UsageError(
+        f"the configuration key '{key}' is {shown}, which cannot be used",
+        why=why,
+        next_step=f"write another path into invoke.yaml, or INVOKE_{key.upper()}",
+    )

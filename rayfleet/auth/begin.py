@@ -56,31 +56,61 @@ def ensure_token(fleet: Fleet, secret: Secret) -> tuple[str, bool]:
     Raises:
         RayfleetError: the secret cannot be made, or the file of versions is broken.
     """
-    enabled, named = secret.enabled(), read_versions(fleet).get(secret.name, "")
-    if named in enabled:
-        return named, False
-    if named and enabled:
-        raise ToolFailed(
-            f"version {named} of {secret.name} is gone or disabled",
-            why=f"clusters are started with it; there are {', '.join(enabled)}",
-            next_step="invoke auth.rotate --all",
-        )
-    version = enabled[0] if enabled else secret.add(new_token())
-    write_version(fleet, secret.name, version)
-    return version, not enabled
+    there, named = _version_there(fleet, secret)
+    version = there or secret.add(new_token())
+    if version != named:
+        write_version(fleet, secret.name, version)
+    return version, not there
 
 
-def begin(project: Project, fleet: Fleet, clusters: Sequence[Cluster], console: Console) -> None:
-    """Do it for the secrets of ``clusters``, and say what comes next.
+def begin(
+    project: Project,
+    fleet: Fleet,
+    clusters: Sequence[Cluster],
+    console: Console,
+    *,
+    dry_run: bool = False,
+) -> None:
+    """Do it for the secrets of ``clusters``, and say what comes next; a dry run says what it would
+    do.
 
     Raises:
         Locked: another run makes or rotates the same.
         RayfleetError: as of :func:`ensure_token`.
     """
     for name, (secret, sharing) in secrets_of(project, fleet, clusters).items():
+        names = ", ".join(cluster.name for cluster in sharing)
+        if dry_run:
+            console.data(f"{name}: {_would_do(fleet, secret)}, for {names}")
+            continue
         with exclusive(project.state, f"auth-{name}"):
             version, new = ensure_token(fleet, secret)
         there = "made" if new else "is there"
-        names = ", ".join(cluster.name for cluster in sharing)
         console.say(f"{name}: version {version} {there}, for {names}")
-    console.say("next: invoke update-configs")
+    console.say("nothing was changed" if dry_run else "next: invoke update-configs")
+
+
+def _version_there(fleet: Fleet, secret: Secret) -> tuple[str, str]:
+    """The version that configs shall name (none: one has to be made), and the one they name.
+
+    Raises:
+        ToolFailed: they name one that is gone, and there are others.
+    """
+    enabled, named = secret.enabled(), read_versions(fleet).get(secret.name, "")
+    if named and enabled and named not in enabled:
+        raise ToolFailed(
+            f"version {named} of {secret.name} is gone or disabled",
+            why=f"clusters are started with it; there are {', '.join(enabled)}",
+            next_step="invoke auth.rotate --all",
+        )
+    there = named if named in enabled else next(iter(enabled), "")
+    return there, named
+
+
+def _would_do(fleet: Fleet, secret: Secret) -> str:
+    there, named = _version_there(fleet, secret)
+    if not there:
+        return "would make a new version, which configs would name"
+    if there != named:
+        return f"version {there} is there, which configs would name"
+    return f"version {there} is there, and configs name it"

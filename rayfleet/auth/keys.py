@@ -6,15 +6,17 @@ from pathlib import Path
 
 from rayfleet.console import Console
 from rayfleet.errors import ToolFailed, UsageError
-from rayfleet.files import ensure_private_folder, refusing, write_atomically
+from rayfleet.files import ensure_folder, refusing, write_atomically
 from rayfleet.fleet.model import Fleet, Provider
 from rayfleet.secret.store import GoogleSecret
 
 PRIVATE, PUBLIC = "RAY_CLUSTER_PRIVATE_KEY", "RAY_CLUSTER_PUBLIC_KEY"
 
 
-def fetch_keys(fleet: Fleet, console: Console) -> None:
+def fetch_keys(fleet: Fleet, console: Console, *, dry_run: bool = False) -> None:
     """Write the keys, 0600, where they are not; another key there is never replaced.
+
+    A dry run compares, and says which would be written.
 
     Raises:
         UsageError: there is another key.
@@ -32,14 +34,18 @@ def fetch_keys(fleet: Fleet, console: Console) -> None:
         if not version:
             raise ToolFailed(f"the secret {name} has no version")
         key = secret.read(version) + "\n"
+        if not path.exists() and dry_run:
+            console.data(f"would write {path}: {name}, version {version}")
+            continue
         if not path.exists():
-            ensure_private_folder(path.parent)
+            # A folder that is there may be anybody's: only one that is made here is closed.
+            ensure_folder(path.parent, mode=0o700)
             write_atomically(path, key, mode=0o600)
             console.say(f"wrote {path}")
             continue
         with refusing(path, action="read"):
             same = path.read_text().strip() == key.strip()
-            if same:
+            if same and not dry_run:
                 path.chmod(0o600)
         if not same:
             raise UsageError(

@@ -68,7 +68,7 @@ def _rotate(
     plan_update(fleet, root=project.root, clusters=sharing)  # before there is anything to end
     version = add_version(fleet, secret, console)
     apply_update(plan_update(fleet, root=project.root, clusters=sharing), console)
-    running = [one for one in sharing if Nodes(read_launch_config(fleet, one)).head()]
+    running = _running(fleet, sharing)
     console.say(f"should it stop: mend that, then {command} goes on and ends the old token")
     if running:
         wish = Restart(clusters=running, options=options, command=command, yes=True)
@@ -76,6 +76,41 @@ def _rotate(
     end_old(secret, version, check(project, fleet, running), console, command)
     if not fleet.is_sandbox:
         console.say(f"commit {project.shown(versions_file(fleet))} and the configs")
+
+
+def plan_rotation(
+    project: Project, fleet: Fleet, clusters: Sequence[Cluster], console: Console
+) -> None:
+    """Say what :func:`rotate` would do; nothing is changed.
+
+    Raises:
+        RayfleetError: a secret or a cloud cannot be asked, or the configs cannot be made.
+    """
+    for name, (secret, sharing) in secrets_of(project, fleet, clusters).items():
+        plan_update(fleet, root=project.root, clusters=sharing)
+        if not read_versions(fleet).get(name):
+            console.data(
+                f"{name}: would be named in the configs, which must reach all clusters first"
+            )
+            continue
+        enabled = secret.enabled()
+        if len(enabled) > 1:
+            console.data(f"{name}: would go on with version {enabled[0]}")
+        else:
+            console.data(f"{name}: would add a version")
+        running = [one.name for one in _running(fleet, sharing)]
+        idle = [one.name for one in sharing if one.name not in running]
+        if running:
+            console.data(f"{name}: would restart {', '.join(running)}, in stages")
+        if idle:
+            console.data(f"{name}: would change the configs only of {', '.join(idle)}")
+        for old in enabled[1:] if len(enabled) > 1 else enabled:
+            console.data(f"{name}: would disable version {old} once no head takes it")
+    console.say("nothing was changed")
+
+
+def _running(fleet: Fleet, clusters: Sequence[Cluster]) -> list[Cluster]:
+    return [one for one in clusters if Nodes(read_launch_config(fleet, one)).head()]
 
 
 def add_version(fleet: Fleet, secret: Secret, console: Console) -> str:

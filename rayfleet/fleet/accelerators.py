@@ -1,8 +1,9 @@
 """The accelerators that a cluster can have, and the node types that follow from them.
 
-Values are those that the production fleet ran with in December 2025. Every host shows Ray 120
-CPUs, half of what it has: Ray does not enforce logical CPUs, and libraries start threads of
-their own.
+Values are those that the production fleet ran with in December 2025, but for the chips of v5e-8
+and v6e-8, single hosts with 8, as Ray counts them and as the fleet had it later. Every host of a
+slice shows Ray 120 CPUs, half of what it has: Ray does not enforce logical CPUs, and libraries
+start threads of their own.
 """
 
 from __future__ import annotations
@@ -23,12 +24,15 @@ class Accelerator:
     ``base`` is the slice of plain workers; ``slices`` are the others that a cluster of this
     kind offers (``v5p-8`` is both on purpose: production sizes the two apart).
     ``type_prefix`` is what the cloud calls the generation: ``v5e-8`` is ``v5litepod-8``.
+    ``chips_per_host`` are those of a slice of several hosts; a slice of no more than
+    ``chips_on_one_host`` is a single host, which has all of its chips.
     """
 
     name: str
     base: str
     slices: tuple[str, ...] = ()
     chips_per_host: int = 0
+    chips_on_one_host: int = 0
     runtime_version: str = ""
     type_prefix: str = ""
 
@@ -37,12 +41,13 @@ class Accelerator:
         """What ``workers:`` of a cluster may name."""
         return (BASE, *self.slices)
 
-    @property
-    def resources(self) -> dict[str, int]:
-        """Ray's logical resources of one host."""
+    def resources(self, slice_name: str) -> dict[str, int]:
+        """Ray's logical resources of one host of a slice."""
         if not self.chips_per_host:
             return {"CPU": 1}
-        return {"CPU": TPU_HOST_CPUS, "TPU": self.chips_per_host}
+        size = int(slice_name.rpartition("-")[2])
+        chips = size if size <= self.chips_on_one_host else self.chips_per_host
+        return {"CPU": TPU_HOST_CPUS, "TPU": chips}
 
     def accelerator_type(self, slice_name: str) -> str:
         """The cloud's own name of a slice; empty where there is no accelerator."""
@@ -95,6 +100,7 @@ ACCELERATORS: Mapping[str, Accelerator] = {
             base="v5e-4",
             slices=_slices("v5e", 8, 256),
             chips_per_host=4,
+            chips_on_one_host=8,
             runtime_version=_TPU_V5E,
             type_prefix="v5litepod",
         ),
@@ -111,13 +117,15 @@ ACCELERATORS: Mapping[str, Accelerator] = {
             base="v6e-4",
             slices=_slices("v6e", 8, 256),
             chips_per_host=4,
+            chips_on_one_host=8,
             runtime_version=_TPU_V6E,
             type_prefix="v6e",
         ),
         Accelerator(
             name="v6e-serve",
             base="v6e-8",
-            chips_per_host=8,
+            chips_per_host=4,
+            chips_on_one_host=8,
             runtime_version=_TPU_V6E,
             type_prefix="v6e",
         ),
@@ -142,7 +150,7 @@ def _node_types(cluster: Cluster, kind: Accelerator) -> Iterator[NodeType]:
         yield NodeType(
             name=_node_type_name(kind, key),
             slice=slice_name,
-            resources=kind.resources,
+            resources=kind.resources(slice_name),
             min_workers=count.min_count,
             max_workers=count.max_count,
             accelerator_type=kind.accelerator_type(slice_name),

@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
 from rayfleet.arguments import age_of
+from rayfleet.fleet.check_access import check_access
 from rayfleet.fleet.check_clusters import check_clusters
 from rayfleet.fleet.check_rollout import check_rollout
-from rayfleet.fleet.check_shared import check_repeats, inside
+from rayfleet.fleet.check_shared import check_repeats, inside, mapping
 from rayfleet.fleet.document import Document, Problem, Trail, Value
-from rayfleet.fleet.shape import mappings
+from rayfleet.fleet.shape import MOST, mappings
 
 TEMPLATES = Path("infra/templates")
 PROJECT = re.compile(r"[a-z][a-z0-9-]{4,28}[a-z0-9]")
 IMAGE_PATH = re.compile(r"[a-z0-9]+([._-]+[a-z0-9]+)*")
-SET = re.compile(r"\[[^]]*\]")  # of a glob
+FAMILY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+BASE_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,511}")
+SET = re.compile(r"\[[^][]*\]")  # of a glob
+LAYOUT = str.maketrans("\n\t", "  ")
 PLACEHOLDER = re.compile(r"\{([A-Za-z_][\w-]*)\}")
 
 
@@ -28,15 +33,15 @@ def check_document(document: Document, *, root: Path) -> tuple[Problem, ...]:
     """Every mistake of meaning in the file; ``root`` is the project that its paths are in."""
     checks = (
         _check_project(document),
-        _check_placeholders(document),
-        _check_outputs(document),
+        _check_texts(document),
+        check_access(document),
         _check_images(document, root),
-        _check_registries(document),
+        _check_cleanup(document),
         check_clusters(document, templates=root / TEMPLATES),
         check_rollout(document, root),
         _check_jobs(document),
     )
-    return tuple(problem for check in checks for problem in check)
+    return tuple(problem for check in checks for problem in islice(check, MOST))
 
 
 def _check_project(document: Document) -> Iterator[Problem]:
@@ -46,8 +51,12 @@ def _check_project(document: Document) -> Iterator[Problem]:
         yield document.problem(("project",), text)
 
 
-def _check_placeholders(document: Document) -> Iterator[Problem]:
+def _check_texts(document: Document) -> Iterator[Problem]:
     for trail, text in _texts(document.value, ()):
+        shown = text.translate(LAYOUT) if _is_program(trail) else text
+        if not shown.isprintable():
+            hidden = next(one for one in shown if not one.isprintable())
+            yield document.problem(trail, f"holds the character {hidden!a}; remove it")
         known = _placeholders_at(document, trail)
         for name in PLACEHOLDER.findall(text):
             if known is not None and name not in known:
@@ -57,9 +66,14 @@ def _check_placeholders(document: Document) -> Iterator[Problem]:
                 )
 
 
+def _is_program(trail: Trail) -> bool:
+    """Whether there is a program, which may have lines, and braces of its own."""
+    return trail[:2] == ("rollout", "gates")
+
+
 def _placeholders_at(document: Document, trail: Trail) -> Sequence[str] | None:
-    if trail[:2] == ("rollout", "gates"):
-        return None  # commands, where braces are the shell's
+    if _is_program(trail):
+        return None
     if trail[0] == "outputs" or "ssh" in trail[1:3]:
         return ("state",)
     if trail != ("registries", "host"):
@@ -80,17 +94,12 @@ def _texts(value: Value, trail: Trail) -> Iterator[tuple[Trail, str]]:
         yield trail, value
     elif isinstance(value, dict):
         for key, item in value.items():
+            if not key.isprintable():
+                yield (*trail, key), key
             yield from _texts(item, (*trail, key))
     elif isinstance(value, list):
         for index, item in enumerate(value):
             yield from _texts(item, (*trail, index))
-
-
-def _check_outputs(document: Document) -> Iterator[Problem]:
-    outputs = document.value.get("outputs")
-    for key, value in outputs.items() if isinstance(outputs, dict) else ():
-        if value == "":
-            yield document.problem(("outputs", key), f"empty; write {key}: infra/…")
 
 
 def _check_images(document: Document, root: Path) -> Iterator[Problem]:
@@ -100,6 +109,9 @@ def _check_images(document: Document, root: Path) -> Iterator[Problem]:
     taken: dict[tuple[str, str], str] = {}
     for family, entry in mappings(images):
         trail: Trail = ("images", family)
+        if not FAMILY.fullmatch(family):
+            text = f"{family!r} is no name of an image; write up to 63 of A-Z, a-z, 0-9, _ and -"
+            yield document.problem(trail, text)
         for key in ("name", "repository"):
             value = entry.get(key)
             if isinstance(value, str) and not IMAGE_PATH.fullmatch(value):
@@ -117,8 +129,10 @@ def _check_images(document: Document, root: Path) -> Iterator[Problem]:
 def _check_build(
     document: Document, root: Path, trail: Trail, entry: dict[str, Value]
 ) -> Iterator[Problem]:
-    if entry.get("base_image") == "":
-        yield document.problem((*trail, "base_image"), "empty; write debian:bookworm-slim")
+    base = entry.get("base_image")
+    if isinstance(base, str) and not BASE_IMAGE.fullmatch(base):
+        text = f"{base!r} is no image; write debian:bookworm-slim" if base else "empty; write one"
+        yield document.problem((*trail, "base_image"), text)
     dockerfile = entry.get("dockerfile")
     if isinstance(dockerfile, str) and not inside(root, dockerfile).is_file():
         text = (
@@ -134,31 +148,8 @@ def _check_build(
             yield document.problem((*trail, "context", index), text)
 
 
-def _check_registries(document: Document) -> Iterator[Problem]:
-    registries = document.value.get("registries")
-    if not isinstance(registries, dict):
-        return
-    regions = registries.get("regions")
-    if regions == []:
-        yield document.problem(("registries", "regions"), "empty; write [us-central2]")
-    if isinstance(regions, list):
-        yield from check_repeats(document, ("registries", "regions"), regions)
-    host = registries.get("host")
-    if isinstance(host, str) and not host:
-        yield document.problem(("registries", "host"), 'empty; write "{region}-docker.pkg.dev"')
-    elif isinstance(host, str) and not PLACEHOLDER.search(host) and _several(regions):
-        text = 'one host for all regions; write "{region}-docker.pkg.dev"'
-        yield document.problem(("registries", "host"), text)
-    yield from _check_cleanup(document, registries.get("cleanup"))
-
-
-def _several(items: Value) -> bool:
-    return isinstance(items, list) and len(items) > 1
-
-
-def _check_cleanup(document: Document, cleanup: Value) -> Iterator[Problem]:
-    if not isinstance(cleanup, dict):
-        return
+def _check_cleanup(document: Document) -> Iterator[Problem]:
+    cleanup = mapping(mapping(document.value.get("registries")).get("cleanup"))
     age, keep = cleanup.get("delete_older_than"), cleanup.get("keep_most_recent")
     if isinstance(age, str) and age_of(age) is None:
         text = f"{age!r} is no duration; write a count and d, h or m, such as 30d"

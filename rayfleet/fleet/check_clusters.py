@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TypeGuard
 
 from rayfleet.fleet.accelerators import ACCELERATORS, BASE
+from rayfleet.fleet.check_shared import Entry, mapping
 from rayfleet.fleet.document import Document, Problem, Trail, Value
-from rayfleet.fleet.model import Provider
+from rayfleet.fleet.model import RAY_VERSION, AuthMode, knows_tokens
 from rayfleet.fleet.pins import TAG
 from rayfleet.fleet.shape import did_you_mean, mappings
 
 # A name becomes a file name, an identity a label and part of every VM's name (63 characters).
 NAME = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")
-ZONE = re.compile(r"[a-z]+-[a-z]+\d+-[a-z]")
+ZONE = re.compile(r"[a-z]{1,20}-[a-z]{1,20}[0-9]{1,3}-[a-z]")
 BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]")
 NEEDED = {"provider": "gcp", "image": "cluster", "template": "gcp.yaml.j2", "accelerator": "v5e"}
-Entry = dict[str, Value]
 
 
 def check_clusters(document: Document, *, templates: Path) -> Iterator[Problem]:
@@ -26,17 +26,19 @@ def check_clusters(document: Document, *, templates: Path) -> Iterator[Problem]:
     clusters, defaults = document.value.get("clusters"), document.value.get("defaults")
     if clusters == {}:
         yield document.problem(("clusters",), "there is no cluster; write at least one")
-    shared: Entry = defaults if isinstance(defaults, dict) else {}
-    yield from _check_choices(document, ("defaults",), shared, templates)
+    shared = mapping(defaults)
+    known = {path.name: path for path in sorted(templates.glob("*.j2"))}
+    regions = _regions(document)
+    yield from _check_choices(document, ("defaults",), shared, known)
     yield from _check_limit(document, ("defaults", "max_workers"), shared.get("max_workers"))
     for name, entry in mappings(clusters):
         trail: Trail = ("clusters", name)
         yield from _check_name(document, trail, name)
         yield from _check_needed(document, trail, entry, shared)
-        yield from _check_choices(document, trail, entry, templates)
-        yield from _check_place(document, trail, entry)
+        yield from _check_choices(document, trail, entry, known)
+        yield from _check_place(document, trail, entry, regions)
         yield from _check_texts(document, trail, entry)
-        yield from _check_auth(document, trail, entry, shared)
+        yield from _check_ray(document, trail, entry, shared)
         yield from _check_workers(document, trail, entry, shared)
     yield from _check_identities(document, dict(mappings(clusters)), shared)
     yield from _check_providers(document, dict(mappings(clusters)), shared)
@@ -58,7 +60,7 @@ def _check_needed(
 
 
 def _check_choices(
-    document: Document, trail: Trail, entry: Entry, templates: Path
+    document: Document, trail: Trail, entry: Entry, templates: Mapping[str, Path]
 ) -> Iterator[Problem]:
     images = document.value.get("images")
     image, kind, template = entry.get("image"), entry.get("accelerator"), entry.get("template")
@@ -68,13 +70,14 @@ def _check_choices(
     if isinstance(kind, str) and kind not in ACCELERATORS:
         text = f"there is no accelerator {kind!r}; {did_you_mean(kind, ACCELERATORS)}"
         yield document.problem((*trail, "accelerator"), text)
-    known = {path.name: path for path in sorted(templates.glob("*.j2"))}
-    if isinstance(template, str) and template not in known:
+    if isinstance(template, str) and template not in templates:
         text = f"there is no template {template!r} in infra/templates"
-        yield document.problem((*trail, "template"), f"{text}; {did_you_mean(template, known)}")
+        yield document.problem((*trail, "template"), f"{text}; {did_you_mean(template, templates)}")
 
 
-def _check_place(document: Document, trail: Trail, entry: Entry) -> Iterator[Problem]:
+def _check_place(
+    document: Document, trail: Trail, entry: Entry, regions: Mapping[str, None] | None
+) -> Iterator[Problem]:
     zone, region = entry.get("zone"), entry.get("region")
     if isinstance(zone, str) and not ZONE.fullmatch(zone):
         text = f"{zone!r} is no zone; write a region and a letter, such as us-east5-b"
@@ -85,12 +88,17 @@ def _check_place(document: Document, trail: Trail, entry: Entry) -> Iterator[Pro
         yield document.problem((*trail, "zone"), text)
         return
     region, key = (region, "region") if isinstance(region, str) else (_region(zone), "zone")
-    registries = document.value.get("registries")
-    regions = registries.get("regions") if isinstance(registries, dict) else None
-    if isinstance(region, str) and isinstance(regions, list) and region not in regions:
-        known = tuple(item for item in regions if isinstance(item, str))
-        text = f"there is no registry in the region {region}; {did_you_mean(region, known)}"
+    if isinstance(region, str) and regions is not None and region not in regions:
+        text = f"there is no registry in the region {region}; {did_you_mean(region, regions)}"
         yield document.problem((*trail, key), f"{text} (registries.regions)")
+
+
+def _regions(document: Document) -> Mapping[str, None] | None:
+    """The regions that have a registry, in order; None if the file does not list any."""
+    regions = mapping(document.value.get("registries")).get("regions")
+    if not isinstance(regions, list):
+        return None
+    return dict.fromkeys(item for item in regions if isinstance(item, str))
 
 
 def _region(zone: Value) -> str | None:
@@ -107,14 +115,30 @@ def _check_texts(document: Document, trail: Trail, entry: Entry) -> Iterator[Pro
         yield document.problem((*trail, "bucket"), text)
 
 
-def _check_auth(document: Document, trail: Trail, entry: Entry, shared: Entry) -> Iterator[Problem]:
-    auth = {**_mapping(shared.get("auth")), **_mapping(entry.get("auth"))}
-    provider = entry.get("provider", shared.get("provider"))
-    if provider == Provider.SANDBOX or auth.get("mode", "token") != "token":
+def _check_ray(document: Document, trail: Trail, entry: Entry, shared: Entry) -> Iterator[Problem]:
+    """Whether what a fixed tag names knows tokens, where the cluster wants them."""
+    tag, ray = entry.get("tag"), entry.get("ray")
+    if isinstance(ray, str) and not RAY_VERSION.fullmatch(ray):
+        yield document.problem(
+            (*trail, "ray"), f'{ray!r} is no version of Ray; write ray: "2.53.0"'
+        )
         return
-    if not auth.get("secret"):
-        text = "mode token needs a secret; write auth: {mode: token, secret: RAY_AUTH_TOKEN}"
-        yield document.problem((*trail, "auth"), text)
+    if ray is not None and not tag:
+        text = "goes with a tag; what LATEST has is in the pins; remove it"
+        yield document.problem((*trail, "ray"), text)
+        return
+    auth = {**mapping(shared.get("auth")), **mapping(entry.get("auth"))}
+    if not tag or auth.get("mode", AuthMode.TOKEN) != AuthMode.TOKEN:
+        return
+    if ray is None:
+        text = (
+            "nothing says which Ray this image has, and a Ray before 2.52 lets everybody in; "
+            'write ray: "2.53.0" (what it has) or auth: {mode: disabled}'
+        )
+        yield document.problem((*trail, "tag"), text)
+    elif isinstance(ray, str) and not knows_tokens(ray):
+        text = f"Ray {ray} knows no tokens and lets everybody in; write auth: {{mode: disabled}}"
+        yield document.problem((*trail, "ray"), text)
 
 
 def _check_workers(
@@ -192,10 +216,6 @@ def _check_providers(
         if isinstance(provider, str) and isinstance(first, str) and provider != first:
             text = f"one fleet has one provider, and this one began with {first}; write {first}"
             yield document.problem(("clusters", name, "provider"), text)
-
-
-def _mapping(value: Value) -> Entry:
-    return value if isinstance(value, dict) else {}
 
 
 def _is_whole(value: Value) -> TypeGuard[int]:

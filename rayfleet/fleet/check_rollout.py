@@ -8,17 +8,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rayfleet.arguments import duration_of
-from rayfleet.fleet.check_shared import check_repeats, inside
+from rayfleet.fleet.check_shared import Entry, check_repeats, inside
 from rayfleet.fleet.document import Document, Problem, Trail, Value
 from rayfleet.fleet.model import GATES
 from rayfleet.fleet.shape import did_you_mean, mappings
 
-PERCENT = re.compile(r"([1-9]\d?|100)%")
+PERCENT = re.compile(r"([1-9][0-9]?|100)%")
 GATE = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 LIMITS = {"parallel": 1, "parallel_per_region": 0, "max_failures": 0, "max_untouched": 0}
 ALWAYS = ("ssh", "health")  # a cluster that does not answer has passed nothing
-Entry = dict[str, Value]
 
 
 def check_rollout(document: Document, root: Path) -> Iterator[Problem]:

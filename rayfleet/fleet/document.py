@@ -13,6 +13,7 @@ from typing import TypeAlias
 import yaml
 from yaml.constructor import SafeConstructor
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from yaml.reader import ReaderError
 
 from rayfleet.errors import FleetFileError
 
@@ -26,6 +27,9 @@ TEXT = frozenset(STANDARD + kind for kind in ("str", "timestamp", "merge", "valu
 DEEPEST = 12
 DEEPEST_YAML = 100
 INTEGER_BITS = 63
+MOST_BYTES = 1_000_000
+MOST_TEXT = 600  # characters of a message
+MOST_KEY = 80
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -39,7 +43,7 @@ class Problem:
     def shown(self, path: str) -> str:
         """``path:line: key.path: text``."""
         where = f"{self.trail}: " if self.trail else ""
-        return f"{path}:{self.line}: {where}{self.text}"
+        return f"{path}:{self.line}: {where}{_readable(self.text, MOST_TEXT)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,10 +77,9 @@ def read_document(path: Path, *, shown: str) -> Document:
     """
     root = _compose(path, shown)
     if root is None:
-        raise FleetFileError(shown, [f"{shown}:1: the file is empty; write project: NAME first"])
+        raise _unreadable(shown, 1, "the file is empty; write project: NAME first")
     if not isinstance(root, MappingNode):
-        line = root.start_mark.line + 1
-        raise FleetFileError(shown, [f"{shown}:{line}: the file must be a mapping of keys"])
+        raise _unreadable(shown, _line(root), "the file must be a mapping of keys")
     reader = _Reader()
     value = reader.mapping(root, ())
     return Document(
@@ -89,21 +92,46 @@ def read_document(path: Path, *, shown: str) -> Document:
 
 
 def _compose(path: Path, shown: str) -> Node | None:
+    raw = b""
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        with path.open("rb") as file:
+            raw = file.read(MOST_BYTES + 1)
+        if len(raw) > MOST_BYTES:
+            raise _unreadable(shown, 1, f"larger than {MOST_BYTES} bytes, so it is no fleet file")
+        text = raw.decode("utf-8-sig")
         _refuse_depth(text)
         return yaml.compose(text, Loader=yaml.CSafeLoader)
     except OSError as error:
-        problem = f"{shown}:1: cannot be read: {error.strerror or error}"
+        problem = _unreadable(shown, 1, f"cannot be read: {error.strerror or error}")
     except UnicodeDecodeError as error:
-        line = path.read_bytes()[: error.start].count(b"\n") + 1
-        problem = f"{shown}:{line}: not UTF-8 text (byte {error.object[error.start]:#04x})"
+        byte = raw[error.start]
+        problem = _unreadable(
+            shown, _line_at(raw, error.start), f"not UTF-8 text (byte {byte:#04x})"
+        )
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        problem = f"{shown}:{mark.line + 1 if mark else 1}: not YAML: {error.problem}"
+        problem = _unreadable(shown, mark.line + 1 if mark else 1, f"not YAML: {error.problem}")
+    except ReaderError as error:
+        where = _line_at(text.encode(), error.position)
+        problem = _unreadable(shown, where, f"not YAML: {error.reason} ({error.character:#04x})")
     except yaml.YAMLError as error:
-        problem = f"{shown}:1: not YAML: {' '.join(str(error).split())}"
-    raise FleetFileError(shown, [problem]) from None
+        problem = _unreadable(shown, 1, f"not YAML: {' '.join(str(error).split())}")
+    raise problem from None
+
+
+def _unreadable(shown: str, line: int, text: str) -> FleetFileError:
+    return FleetFileError(shown, [Problem(line, "", text).shown(shown)])
+
+
+def _line_at(raw: bytes, position: int) -> int:
+    return raw.count(b"\n", 0, position) + 1
+
+
+def _readable(text: str, most: int) -> str:
+    """``text`` without its middle if it is long, and without what a terminal would obey."""
+    if len(text) > most:
+        text = f"{text[: most // 2]} … {text[-most // 2 :]}"
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
 def _refuse_depth(text: str) -> None:
@@ -199,7 +227,7 @@ class _Reader:
 
 def dotted(trail: Trail) -> str:
     """The keys of a trail as messages show them: ``clusters.us-east5.zone``."""
-    return ".".join(map(str, trail))
+    return ".".join(_readable(str(step), MOST_KEY) for step in trail)
 
 
 def _line(node: Node) -> int:

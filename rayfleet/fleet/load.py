@@ -37,7 +37,7 @@ from rayfleet.fleet.schema import (
     RolloutEntry,
     SshEntry,
 )
-from rayfleet.fleet.shape import read_shape
+from rayfleet.fleet.shape import MOST, read_shape
 
 
 def load_fleet(path: Path, *, root: Path, state: Path, look: bool = True) -> Fleet:
@@ -56,7 +56,8 @@ def load_fleet(path: Path, *, root: Path, state: Path, look: bool = True) -> Fle
     senseless = check_document(document, root=root)
     problems = _distinct((*document.problems, *misshapen, *senseless))
     if problems or entry is None:
-        raise FleetFileError(shown, [problem.shown(shown) for problem in sorted(problems)])
+        lines = [problem.shown(shown) for problem in sorted(problems)]
+        raise FleetFileError(shown, lines[:MOST], more=len(lines) > MOST)
     sandboxed = any(_provider(entry, one) is Provider.SANDBOX for one in entry.clusters.values())
     place = read_place(state) if sandboxed and look else None
     return _fleet(entry, path=path, root=root, state=state, place=place)
@@ -178,6 +179,7 @@ def _cluster(name: str, entry: ClusterEntry, defaults: DefaultsEntry, state: Pat
         ssh=_ssh(entry.ssh, defaults.ssh, state),
         auth=_auth(entry.auth, defaults.auth),
         tag=entry.tag,
+        ray=entry.ray,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -21,6 +22,17 @@ class AuthMode(StrEnum):
 
     TOKEN = "token"  # noqa: S105 (a mode, not a secret)
     DISABLED = "disabled"
+
+
+FIRST_WITH_TOKENS = (2, 52)
+RAY_VERSION = re.compile(r"[0-9]{1,4}\.[0-9]{1,4}(\.[0-9A-Za-z]{1,20}){0,3}")
+
+
+def knows_tokens(ray: str) -> bool:
+    """Whether ``ray``, a version as in RAY_VERSION, has token authentication. An older Ray ignores
+    RAY_AUTH_MODE and lets everybody in."""
+    major, minor = ray.split(".")[:2]
+    return (int(major), int(minor)) >= FIRST_WITH_TOKENS
 
 
 class Compression(StrEnum):
@@ -127,7 +139,8 @@ class Cluster:
     ``name`` is what operators type. ``identity`` is Ray's ``cluster_name`` and must not change
     while the cluster runs. ``image`` is the key of an image family; ``tag`` pins a fixed tag
     of it instead of the family's LATEST (empty: LATEST). ``workers`` has one entry per slice
-    type, ``base`` being the accelerator's base slice.
+    type, ``base`` being the accelerator's base slice. ``ray`` is Ray's version in the image of a
+    fixed tag; empty where that is not known.
     """
 
     name: str
@@ -144,6 +157,7 @@ class Cluster:
     ssh: Ssh
     auth: Auth
     tag: str = ""
+    ray: str = ""
 
 
 GATES = (
@@ -265,13 +279,15 @@ class Fleet:
 class Pin:
     """LATEST of one image family: ``digest`` (``sha256:…``) is empty before the first publish.
 
-    ``published`` is ISO 8601 UTC; ``commit`` is the full commit the image was built from.
+    ``published`` is ISO 8601 UTC; ``commit`` is the full commit the image was built from. ``ray``
+    is Ray's version in it, of an image that was built elsewhere: those built here know tokens.
     """
 
     tag: str
     digest: str = ""
     published: str = ""
     commit: str = ""
+    ray: str = ""
 
     @property
     def reference(self) -> str:

@@ -13,7 +13,7 @@ import yaml
 
 from rayfleet.errors import UsageError
 from rayfleet.files import write_atomically
-from rayfleet.fleet.model import Pin
+from rayfleet.fleet.model import RAY_VERSION, Pin
 from rayfleet.locks import file_lock
 
 BANNER = """\
@@ -148,6 +148,8 @@ def _pin(path: Path, family: str, entry: object) -> Pin:
         raise _broken(path, f"{family} has no usable tag ({pin.tag!r})")
     if pin.digest and not DIGEST.fullmatch(pin.digest):
         raise _broken(path, f"{family} has the digest {pin.digest!r}, which is not sha256:<64 hex>")
+    if pin.ray and not RAY_VERSION.fullmatch(pin.ray):
+        raise _broken(path, f"{family} has the Ray {pin.ray!r}, which is no version")
     return pin
 
 

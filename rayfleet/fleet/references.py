@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rayfleet.errors import PrerequisiteMissing, UsageError
-from rayfleet.fleet.model import Cluster, Fleet, Pin
+from rayfleet.fleet.model import AuthMode, Cluster, Fleet, Pin, knows_tokens
 
 
 def image_repository(fleet: Fleet, family: str, region: str) -> str:
@@ -32,7 +32,7 @@ def image_reference(fleet: Fleet, cluster: Cluster, pins: Mapping[str, Pin]) -> 
 
     Raises:
         PrerequisiteMissing: the sandbox that holds the registry is not up.
-        UsageError: the family has no LATEST yet.
+        UsageError: the family has no LATEST yet, or one whose Ray lacks what the cluster wants.
     """
     repository = image_repository(fleet, cluster.image, cluster.region)
     if cluster.tag:
@@ -43,6 +43,12 @@ def image_reference(fleet: Fleet, cluster: Cluster, pins: Mapping[str, Pin]) -> 
             f"the image {cluster.image!r} has no LATEST yet",
             why=f"{cluster.name} runs it and {fleet.outputs.pins} does not pin it",
             next_step=_publish(cluster.image),
+        )
+    if cluster.auth.mode is AuthMode.TOKEN and pin.ray and not knows_tokens(pin.ray):
+        raise UsageError(
+            f"{cluster.name} wants tokens, and Ray {pin.ray} of {pin.tag} lets everybody in",
+            why="tokens came with Ray 2.52",
+            next_step=f"{_publish(cluster.image)} (or write auth: {{mode: disabled}})",
         )
     return f"{repository}:{pin.reference}"
 

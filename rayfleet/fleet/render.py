@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.metadata import version
@@ -36,7 +37,8 @@ def render_configs(
 
     Templates see ``fleet``, ``cluster``, ``image`` (the whole reference), ``node_types``
     (see accelerators.py), ``sandbox`` (None in a cloud), ``token_version`` (of the cluster's
-    secret), ``ray_version`` and ``banner``; the filter ``tojson`` makes a YAML scalar of any value.
+    secret), ``ray_version`` and ``banner``. The filter ``tojson`` makes a YAML scalar of any value,
+    ``shell`` one word for a shell, ``shell_path`` the same of a path that may begin with ``~/``.
 
     Raises:
         PrerequisiteMissing: the sandbox of the fleet is not up.
@@ -99,13 +101,23 @@ def _environment(templates: Path) -> Environment:
         keep_trailing_newline=True,
         autoescape=False,  # noqa: S701 (YAML, not HTML: the filter tojson quotes)
     )
-    environment.filters["tojson"] = _scalar
+    environment.filters |= {"tojson": _scalar, "shell": _word, "shell_path": _path_word}
     return environment
 
 
 def _scalar(value: object) -> str:
     """JSON is YAML; unlike Jinja's own filter this one leaves ``&&`` and quotes readable."""
     return json.dumps(value, ensure_ascii=False)
+
+
+def _word(value: object) -> str:
+    return shlex.quote(str(value))
+
+
+def _path_word(value: object) -> str:
+    """The shell finds the home of who runs the command there, not ours."""
+    home, tilde, rest = str(value).partition("~/")
+    return tilde + _word(rest) if tilde and not home else _word(value)
 
 
 def _render(

@@ -10,7 +10,7 @@ from rayfleet.console import Console
 from rayfleet.errors import RayfleetError, UsageError
 from rayfleet.fleet.accelerators import ACCELERATORS
 from rayfleet.fleet.configs import TEMPLATES
-from rayfleet.fleet.model import AuthMode, Cluster, Fleet, Pin
+from rayfleet.fleet.model import AuthMode, Cluster, Fleet, Pin, knows_tokens
 from rayfleet.fleet.pins import read_pins
 from rayfleet.fleet.render import check_config, render_configs
 
@@ -44,7 +44,7 @@ def review_fleet(fleet: Fleet, *, root: Path) -> tuple[Finding, ...]:
     clusters = fleet.clusters.values()
     found = [*_review_pins(fleet, pins)]
     for cluster in clusters:
-        found.extend(_review_cluster(cluster))
+        found.extend(_review_cluster(cluster, pins.get(cluster.image)))
         found.extend(_review_config(fleet, pins, cluster, root))
     return tuple(found)
 
@@ -86,13 +86,18 @@ def _review_pins(fleet: Fleet, pins: Mapping[str, Pin]) -> Iterator[Finding]:
         yield _warning(f"image {family}", "is pinned, but the fleet file has no such image")
 
 
-def _review_cluster(cluster: Cluster) -> Iterator[Finding]:
+def _review_cluster(cluster: Cluster, pin: Pin | None) -> Iterator[Finding]:
+    wants = cluster.auth.mode is AuthMode.TOKEN
+    # What is published from here has a digest, and a Ray that knows tokens (2.52 and later).
+    could = pin and (knows_tokens(pin.ray) if pin.ray else pin.digest)
     if cluster.tag:
         text = f"runs the fixed tag {cluster.tag} without a digest, which can be moved"
         yield _warning(cluster.name, text)
-    elif cluster.auth.mode is AuthMode.DISABLED:
-        # LATEST is built here, with a Ray that knows tokens (2.52 and later).
+    elif not wants and could:
         yield _warning(cluster.name, "tokens are off, and its image could: auth: {mode: token}")
+    elif wants and pin and not could and not pin.ray:
+        text = f"nothing says which Ray {pin.tag} has, and one before 2.52 lets everybody in"
+        yield _warning(cluster.name, f"{text}; publish an image from here: invoke cluster-docker")
     kind = ACCELERATORS[cluster.accelerator]
     twin = cluster.workers.get(kind.base)
     base = cluster.workers.get("base")

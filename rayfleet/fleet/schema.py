@@ -57,6 +57,7 @@ EXAMPLES: Mapping[str, str] = {
     "identity": "marin-us-east5",
     "region": "us-east5",
     "tag": '"20251209"',
+    "ray": '"2.53.0"',
     "workers": "{base: {min: 1, max: 4}}",
     "order": "[us-east5]",
     "waves": '[1, "25%", "100%"]',
@@ -179,6 +180,7 @@ class ClusterEntry:
     provider: Provider | None = None
     image: str | None = None
     tag: str = ""
+    ray: str = ""
     template: str | None = None
     accelerator: str | None = None
     max_workers: int | None = None

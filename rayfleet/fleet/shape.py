@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from rayfleet.fleet.document import Document, Problem, Trail, Value
@@ -27,8 +28,10 @@ EXPECTED: Mapping[str, str] = {
     "dataclass_type": "a mapping",
     "dataclass_exact_type": "a mapping",
 }
+MOST = 100  # problems: who has more mends these first
+GUESSES, LISTED, LONGEST = 200, 30, 100
 # A number to YAML 1.2 readers, although PyYAML takes it for text.
-NUMBER_LIKE = re.compile(r"[-+]?\d[\d_]*(\.\d*)?([eE][-+]?\d+)?")
+NUMBER_LIKE = re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9]*)?([eE][-+]?[0-9]+)?")
 
 
 def read_shape(document: Document) -> tuple[FleetEntry | None, tuple[Problem, ...]]:
@@ -41,7 +44,7 @@ def read_shape(document: Document) -> tuple[FleetEntry | None, tuple[Problem, ..
         entry = _adapter().validate_json(json.dumps(document.value), strict=True)
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=True)
-        return None, (*numbers, *(_problem(document, detail) for detail in found))
+        return None, (*numbers, *(_problem(document, detail) for detail in found[:MOST]))
     return (None if numbers else entry), numbers
 
 
@@ -54,10 +57,13 @@ def _adapter() -> TypeAdapter[FleetEntry]:
 
 
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:
-    """``did you mean X?`` or, if nothing is near, ``known: A, B``."""
-    known = list(known)
-    near = get_close_matches(wrong, known, n=1, cutoff=0.6)
-    return f"did you mean {near[0]}?" if near else f"known: {', '.join(known) or 'none'}"
+    """``did you mean X?`` or, if nothing is near, ``known: A, B``.
+
+    Looks for what is near among so many, and so short ones, that it takes no time.
+    """
+    first = list(islice((one for one in known if len(one) <= LONGEST), GUESSES))
+    near = get_close_matches(wrong, first, n=1, cutoff=0.6) if len(wrong) <= LONGEST else []
+    return f"did you mean {near[0]}?" if near else f"known: {', '.join(first[:LISTED]) or 'none'}"
 
 
 def _number_like(document: Document) -> Iterator[Problem]:

@@ -7,6 +7,7 @@ that this head has, and a newer version reaches a cluster by a restart, all of i
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from rayfleet.fleet.model import Fleet
 
 LATEST = "latest"
 """Where no version is written: the newest that there is, as Google calls it."""
+VERSION = re.compile(r"[0-9]{1,19}")
 BANNER = """\
 # Written by `invoke auth.init` and `invoke auth.rotate`; do not edit. Which version of each
 # token's secret clusters are started with.
@@ -45,7 +47,7 @@ def read_versions(fleet: Fleet) -> Mapping[str, str]:
     if not isinstance(document, dict):
         raise _broken(path, "it is no mapping of secrets to versions")
     for name, version in document.items():
-        if not (isinstance(version, str) and version.isdecimal()):
+        if not (isinstance(version, str) and VERSION.fullmatch(version)):
             raise _broken(path, f"{name} has the version {version!r}, which is no number in quotes")
     return {str(name): version for name, version in document.items()}
 

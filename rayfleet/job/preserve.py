@@ -174,6 +174,21 @@ class Preserver:
                 clock=self.clock,
             )
 
+    def plan_restore(
+        self, cluster: Cluster, *, backup_id: str = "", only: Sequence[str] = ()
+    ) -> Report:
+        """What :meth:`restore` would do for each job; nothing is submitted or brought.
+
+        Raises:
+            UsageError: there is no such backup or job, or it is another cluster's.
+            Unreachable: the head does not answer.
+        """
+        from rayfleet.job.restore.restorer import plan_restore
+
+        backup = self._chosen(cluster, backup_id)
+        with self.jobs(cluster) as client:
+            return plan_restore(client, self.vault, backup, only=only)
+
     def _chosen(self, cluster: Cluster, backup_id: str) -> Backup:
         if not backup_id:
             return default_backup(self.vault, cluster.name, self._narrator(cluster))

@@ -45,6 +45,7 @@ class Stoppable(Protocol):
 class StopOutcome(StrEnum):
     """What became of a job that was to be stopped."""
 
+    WOULD_STOP = "would be stopped"
     STOPPED = "stopped"
     HAD_ENDED = "had ended before"
     ENDED = "ended by itself"
@@ -77,12 +78,13 @@ def stop_jobs(
     timeout: float,
     console: Console,
     as_json: bool = False,
+    dry_run: bool = False,
     clock: Clock | None = None,
 ) -> None:
     """Stop the jobs and wait for up to ``timeout`` seconds until they have ended.
 
     Nothing is stopped unless each of them is known and a submission. Jobs that had ended are
-    no failure.
+    no failure. A dry run looks at them and asks none to stop.
 
     Raises:
         UsageError: one is a DRIVER, or the head knows none of that id.
@@ -91,12 +93,15 @@ def stop_jobs(
         JobLost: the head has forgotten one meanwhile.
     """
     jobs = [_checked(client, job_id) for job_id in dict.fromkeys(job_ids)]
-    before = {job.name: job for job in jobs}
-    after = _wait(client, jobs, timeout, clock or SystemClock())
-    done = [
-        Stopped(job=job or before[name], outcome=_outcome(before[name], job))
-        for name, job in after.items()
-    ]
+    if dry_run:
+        done = [Stopped(job=job, outcome=_plan(job)) for job in jobs]
+    else:
+        before = {job.name: job for job in jobs}
+        after = _wait(client, jobs, timeout, clock or SystemClock())
+        done = [
+            Stopped(job=job or before[name], outcome=_outcome(before[name], job))
+            for name, job in after.items()
+        ]
     if as_json:
         console.json({"cluster": client.cluster, "jobs": [each.document() for each in done]})
     for each in done:
@@ -104,6 +109,10 @@ def stop_jobs(
         had = f" as {each.job.status}" if each.outcome is StopOutcome.HAD_ENDED else ""
         console.say(f"{client.cluster}: {each.job.name} {each.outcome}{ended or had}")
     _raise_failures(client.cluster, done, timeout)
+
+
+def _plan(job: Job) -> StopOutcome:
+    return StopOutcome.HAD_ENDED if job.ended else StopOutcome.WOULD_STOP
 
 
 def _checked(client: Stoppable, job_id: str) -> Job:

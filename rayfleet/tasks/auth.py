@@ -13,8 +13,18 @@ from rayfleet.tasks.words import task
 CLUSTER = "a cluster's name or a glob; repeat it for more (default: all)"
 
 
-@task(iterable=["cluster"], help={"cluster": CLUSTER})
-def init(context: Context, cluster: list[str]) -> None:
+DRY_RUN = "say what would be done, change nothing"
+
+
+@task(
+    iterable=["cluster"],
+    help={
+        "cluster": "a cluster's name or a glob; repeat it for more",
+        "all": "all clusters of the fleet",
+        "dry-run": DRY_RUN,
+    },
+)
+def init(context: Context, cluster: list[str], all: bool = False, dry_run: bool = False) -> None:
     """Make the secrets of clusters that have none.
 
     What is there stays. Configs name the version from then on.
@@ -23,7 +33,8 @@ def init(context: Context, cluster: list[str]) -> None:
 
     session = open_session(context)
     fleet = session.fleet()
-    begin(session.project, fleet, chosen(fleet, cluster, every=not cluster), session.console)
+    clusters = chosen(fleet, cluster, every=all)
+    begin(session.project, fleet, clusters, session.console, dry_run=dry_run)
 
 
 @task(iterable=["cluster"], help={"cluster": CLUSTER})
@@ -62,6 +73,7 @@ def env(context: Context, cluster: str) -> None:
     help={
         "cluster": "a cluster's name or a glob; those that share its secret come along",
         "all": "every cluster",
+        "dry-run": DRY_RUN,
         "yes": "do not ask",
         **ROLLOUT_HELP,
     },
@@ -71,6 +83,7 @@ def rotate(
     context: Context,
     cluster: list[str],
     all: bool = False,
+    dry_run: bool = False,
     yes: bool = False,
     *,
     rollout: Mapping[str, Any],
@@ -80,6 +93,7 @@ def rotate(
     The old one ends when every cluster takes the new one and nothing else; clients try both
     meanwhile. Whatever else the configs have changed comes along. Run again, it goes on.
     """
+    from rayfleet.auth.rotate import plan_rotation
     from rayfleet.auth.rotate import rotate as rotate_tokens
     from rayfleet.rollout.plan.options import Options
 
@@ -87,6 +101,9 @@ def rotate(
     fleet = session.fleet()
     options = Options(**rollout, only_outdated=True)
     clusters = chosen(fleet, cluster, every=all)
+    if dry_run:
+        plan_rotation(session.project, fleet, clusters, session.console)
+        return
     rotate_tokens(session.project, fleet, clusters, session.console, options=options, yes=yes)
 
 
@@ -129,8 +146,8 @@ def open_dashboard(context: Context, cluster: str, open: bool = True) -> None:
     show_dashboards(session.project, fleet, [target], port=0, browse=open, console=session.console)
 
 
-@task
-def keys(context: Context) -> None:
+@task(help={"dry-run": DRY_RUN})
+def keys(context: Context, dry_run: bool = False) -> None:
     """Fetch the SSH key pair of the heads from Secret Manager.
 
     To where the fleet file has ssh.private_key and public_key; another key there stays.
@@ -138,4 +155,4 @@ def keys(context: Context) -> None:
     from rayfleet.auth.keys import fetch_keys
 
     session = open_session(context)
-    fetch_keys(session.fleet(), session.console)
+    fetch_keys(session.fleet(), session.console, dry_run=dry_run)

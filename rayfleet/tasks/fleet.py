@@ -12,8 +12,9 @@ from rayfleet.tasks.words import task
     name="update-configs",
     iterable=["cluster"],
     help={
+        "dry-run": "Change nothing; list what would be written, and what each costs a cluster.",
         "check": "Change nothing; exit 4 if a file differs from the fleet (for CI).",
-        "diff": "Change nothing; show the differences and what each costs a running cluster.",
+        "diff": "As --dry-run, with the differences line by line.",
         "cluster": "Only this cluster's config; repeat it, globs are fine (default: all).",
         "allow-identity-change": "Write a config even if its cluster gets a new identity.",
     },
@@ -21,6 +22,7 @@ from rayfleet.tasks.words import task
 def update_configs(
     context: Context,
     cluster: list[str],
+    dry_run: bool = False,
     check: bool = False,
     diff: bool = False,
     allow_identity_change: bool = False,
@@ -35,7 +37,7 @@ def update_configs(
     update.show(console, diff=diff)
     if check:
         update.refuse_drift()
-    elif not diff:
+    elif not (diff or dry_run):
         configs.apply_update(update, console, allow_identity_change=allow_identity_change)
 
 

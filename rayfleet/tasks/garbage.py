@@ -11,12 +11,21 @@ from rayfleet.tasks.words import task
 @task(
     iterable=["cluster"],
     help={
-        "cluster": "a cluster's name or a glob (default: all)",
-        "yes": "remove it; without this it is only shown",
+        "cluster": "a cluster's name or a glob; repeat it for more (default, to look: all)",
+        "all": "all clusters of the fleet",
+        "dry-run": "only show it, as without --yes",
+        "yes": "remove it, of the clusters of --cluster or --all",
         "json": "print JSON",
     },
 )
-def gc(context: Context, cluster: list[str], yes: bool = False, json: bool = False) -> None:
+def gc(
+    context: Context,
+    cluster: list[str],
+    all: bool = False,
+    dry_run: bool = False,
+    yes: bool = False,
+    json: bool = False,
+) -> None:
     """Remove what clusters left behind; without --yes show it.
 
     Preempted and stopped TPU slices, failed and suspended queued resources, stopped VMs, all by
@@ -28,6 +37,7 @@ def gc(context: Context, cluster: list[str], yes: bool = False, json: bool = Fal
 
     session = open_session(context)
     fleet = session.fleet()
-    clusters = chosen(fleet, cluster, every=not cluster)
+    remove = yes and not dry_run
+    clusters = chosen(fleet, cluster, every=all or not (cluster or remove))
     garbage = Garbage(session.project, fleet)
-    collect(garbage, clusters, session.console, remove=yes, as_json=json)
+    collect(garbage, clusters, session.console, remove=remove, as_json=json)

@@ -189,6 +189,7 @@ def wait(
         "cluster": ONE_CLUSTER,
         "also": "Another job to stop; repeatable.",
         "timeout": "Seconds to wait until the jobs have ended.",
+        "dry-run": "Say which would be stopped, stop none.",
         "json": "Print what became of each job as JSON.",
     },
 )
@@ -198,6 +199,7 @@ def stop(
     cluster: list[str],
     also: list[str],
     timeout: str = "60",
+    dry_run: bool = False,
     json: bool = False,
 ) -> None:
     """Stop jobs and see that they have ended.
@@ -211,7 +213,14 @@ def stop(
     seconds = parse_number(timeout, "--timeout", smallest=1.0)
     session, connect = _reach(context, cluster)
     with connect() as client:
-        stop_jobs(client, [job, *also], timeout=seconds, console=session.console, as_json=json)
+        stop_jobs(
+            client,
+            [job, *also],
+            timeout=seconds,
+            console=session.console,
+            as_json=json,
+            dry_run=dry_run,
+        )
 
 
 def _one(context: Context, cluster: list[str]) -> tuple[Session, Fleet, Cluster]:

@@ -39,6 +39,7 @@ def backup(context: Context, cluster: str, json: bool = False) -> None:
         "job": "Give only this job back; repeatable.",
         "per-second": "How many of the jobs that start at once are submitted per second.",
         "watch": "Seconds to watch the jobs while they start; 0: do not.",
+        "dry-run": "Say what would become of each job, submit none.",
         "json": "Print the outcome of every job as JSON.",
     },
 )
@@ -49,6 +50,7 @@ def restore(
     backup: str = "",
     per_second: str = "5",
     watch: str = "60",
+    dry_run: bool = False,
     json: bool = False,
 ) -> None:
     """Give a cluster its jobs back; safe to run again.
@@ -66,6 +68,10 @@ def restore(
     rate = parse_number(per_second, "--per-second", smallest=0.1)
     seconds = parse_number(watch, "--watch", smallest=0.0)
     preserver = Preserver(session.project, fleet, session.console)
+    if dry_run:
+        plan = preserver.plan_restore(target, backup_id=backup, only=job)
+        plan.show(session.console, as_json=json)
+        return
     with (
         session.console.phase(f"restore the jobs of {target.name}"),
         alone(session.project, target),

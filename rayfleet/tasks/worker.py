@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rayfleet.worker.care import Care
 
 CLUSTER = "the cluster's name"
+DRY_RUN = "say what would be done, change nothing"
 
 
 @task(
@@ -25,6 +26,7 @@ CLUSTER = "the cluster's name"
         "capacity": "reserved, spot or on-demand",
         "name": "its name (default: a new one); one that failed or was taken back is replaced",
         "wait": "how long to wait for it, such as 30m; 0s does not wait",
+        "dry-run": DRY_RUN,
         "json": "print JSON",
     },
 )
@@ -35,6 +37,7 @@ def add(
     capacity: str = "",
     name: str = "",
     wait: str = "1h",
+    dry_run: bool = False,
     json: bool = False,
 ) -> None:
     """Add a slice of TPUs to a cluster, from Google's queue.
@@ -48,9 +51,13 @@ def add(
     from rayfleet.worker.show import capacity_named, show
 
     session, care = _care(context, cluster)
+    seconds = parse_duration(wait, "--wait")
+    addition = care.plan(kind, capacity_named(capacity), name=name)
+    if dry_run:
+        session.console.data(f"{addition.line}, with {care.image}")
+        return
     with session.console.phase(f"add {kind}"):
-        seconds = parse_duration(wait, "--wait")
-        worker = care.add(kind, capacity_named(capacity), name=name, owner=operator(), wait=seconds)
+        worker = care.add(addition, owner=operator(), wait=seconds)
     show([(care, (worker,))], session.console, as_json=json)
 
 
@@ -79,15 +86,27 @@ def list_workers(context: Context, cluster: list[str], json: bool = False) -> No
         "cluster": CLUSTER,
         "name": "only this worker; repeat it for more",
         "again": "also those that are as they should be: their containers are made anew",
+        "dry-run": DRY_RUN,
     },
 )
-def init(context: Context, cluster: list[str], name: list[str], again: bool = False) -> None:
+def init(
+    context: Context,
+    cluster: list[str],
+    name: list[str],
+    again: bool = False,
+    dry_run: bool = False,
+) -> None:
     """Set added workers up anew, with the current image.
 
     Their machines see the new start-up script within seconds, and join with it. A restart of
     the cluster does the same.
     """
     session, care = _care(context, cluster)
+    if dry_run:
+        for worker in care.outdated(name, again=again):
+            session.console.data(f"would set up {care.short(worker)} anew, with {care.image}")
+        session.console.say("nothing was changed")
+        return
     told = care.roll(name, again=again)
     session.console.say(f"{len(told)} workers were told; invoke workers.list shows how they join")
 
@@ -98,15 +117,23 @@ def init(context: Context, cluster: list[str], name: list[str], again: bool = Fa
     help={
         "name": "the worker",
         "cluster": CLUSTER,
+        "dry-run": DRY_RUN,
         "yes": "do not ask",
     },
 )
-def remove(context: Context, name: str, cluster: list[str], yes: bool = False) -> None:
+def remove(
+    context: Context, name: str, cluster: list[str], dry_run: bool = False, yes: bool = False
+) -> None:
     """Delete an added worker, or a request for one.
 
     What runs there dies.
     """
     session, care = _care(context, cluster)
+    if dry_run:
+        (worker,) = care.named([name])
+        what = f"{worker.accelerator_type}, {worker.capacity}"
+        session.console.data(f"would delete {worker.name} ({what}), which is {worker.state}")
+        return
     command = f"invoke workers.remove {name} --cluster {care.cluster} --yes"
     session.console.confirm(f"delete {name} of {care.cluster}?", yes=yes, refused_next=command)
     with session.console.phase(f"remove {name}"):

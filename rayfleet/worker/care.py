@@ -13,11 +13,32 @@ from rayfleet.cluster.config import LaunchConfig, read_launch_config
 from rayfleet.errors import ToolFailed, Unreachable, UsageError
 from rayfleet.fleet.model import Cluster, Fleet
 from rayfleet.waiting import wait_until
-from rayfleet.worker.model import OVER, Added, Capacity, full_name, short_name, slice_of
+from rayfleet.worker.model import OVER, Added, Capacity, Slice, full_name, short_name, slice_of
 from rayfleet.worker.queue import Queue, in_google
 from rayfleet.worker.startup import image_of, startup_script
 
 LOOK = 10.0  # seconds between two looks at a request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Addition:
+    """The plan of one addition. ``there`` is what has the name ``name`` now, if anything; with
+    ``over`` it makes place, otherwise it is waited for."""
+
+    name: str
+    wanted: Slice
+    capacity: Capacity
+    there: Added | None
+    over: bool
+
+    @property
+    def line(self) -> str:
+        """The plan for operators."""
+        what = f"{self.wanted.accelerator_type}, {self.capacity.value}, as {self.name}"
+        if self.there and not self.over:
+            return f"would ask for nothing: {self.name} is there and {self.there.state}"
+        instead = f", instead of the one that is {self.there.state}" if self.there else ""
+        return f"would ask Google for {what}{instead}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,42 +86,69 @@ class Care:
         """What an operator calls ``worker``."""
         return short_name(self.config.identity, worker.name)
 
-    def add(self, word: str, capacity: Capacity, *, name: str, owner: str, wait: float) -> Added:
-        """Ask for a slice such as ``v6e-8`` and wait ``wait`` seconds for it; 0 does not wait.
+    def plan(self, word: str, capacity: Capacity, *, name: str) -> Addition:
+        """What adding a slice such as ``v6e-8`` takes; nothing is asked for yet.
 
-        With a name that is taken already it goes on waiting for that one; one that is over makes
-        place first.
+        With a name that is taken already it is to go on waiting for that one; one that is over
+        makes place first.
 
         Raises:
             UsageError: no such slice, or another one has the name.
-            ToolFailed: Google gives none; the message says why.
-            DeadlineExceeded: it is still in the queue.
         """
         wanted = slice_of(word)
         full = full_name(self.config.identity, name or f"added-{secrets.token_hex(4)}")
         there = self.queue.get(full) if name else None
-        if there and there.state in OVER:
-            self.narrate(f"{name} is {there.state} ({there.cause}): it makes place")
-            self.queue.delete(there)
-            there = None
-        if there and (there.accelerator_type, there.capacity) != (
-            wanted.accelerator_type,
-            capacity.value,
+        over = there is not None and there.state in OVER
+        if (
+            there
+            and not over
+            and (there.accelerator_type, there.capacity)
+            != (
+                wanted.accelerator_type,
+                capacity.value,
+            )
         ):
             raise UsageError(
                 f"{name} is there already",
                 why=f"as {there.accelerator_type}, {there.capacity}",
                 next_step=f"invoke workers.remove {name} --cluster {self.cluster}",
             )
-        if not there:
+        return Addition(name=full, wanted=wanted, capacity=capacity, there=there, over=over)
+
+    def add(self, addition: Addition, *, owner: str, wait: float) -> Added:
+        """Carry out a plan and wait ``wait`` seconds for the slice; 0 does not wait.
+
+        Raises:
+            ToolFailed: Google gives none; the message says why.
+            DeadlineExceeded: it is still in the queue.
+        """
+        there = addition.there
+        if there and addition.over:
+            self.narrate(f"{self.short(there)} is {there.state} ({there.cause}): it makes place")
+            self.queue.delete(there)
+        if not there or addition.over:
             self.queue.ask_for(
-                full, wanted, capacity, owner=owner, image=self.image, script=self.script
+                addition.name,
+                addition.wanted,
+                addition.capacity,
+                owner=owner,
+                image=self.image,
+                script=self.script,
             )
-        return self._wait(full, wait)
+        return self._wait(addition.name, wait)
 
     def all(self, *, ask_machines: bool = True) -> tuple[Added, ...]:
         """Every added worker, and every request for one."""
         return self.queue.all(ask_machines=ask_machines)
+
+    def outdated(self, names: Sequence[str] = (), *, again: bool = False) -> tuple[Added, ...]:
+        """The workers that :meth:`roll` tells. Without names of all.
+
+        Raises:
+            UsageError: there is no such worker.
+        """
+        workers = [one for one in self.named(names) if one.runs]
+        return tuple(one for one in workers if again or not one.script.startswith(self.script))
 
     def roll(self, names: Sequence[str] = (), *, again: bool = False) -> tuple[Added, ...]:
         """Let workers run the image and the commands of the generated config; those that do are
@@ -111,15 +159,14 @@ class Care:
         Raises:
             UsageError: there is no such worker.
         """
-        workers = [one for one in self._named(names) if one.runs]
-        told = [one for one in workers if again or not one.script.startswith(self.script)]
+        told = self.outdated(names, again=again)
         for one in told:
             self.narrate(f"{self.short(one)}: {self.image}")
             script = self.script
             if again:  # another text is what makes the machines begin anew
                 script = f"{script}# {secrets.token_hex(4)}\n"
             self.queue.update(one, image=self.image, script=script)
-        return tuple(told)
+        return told
 
     def remove(self, names: Sequence[str]) -> tuple[Added, ...]:
         """Delete workers and requests.
@@ -128,7 +175,7 @@ class Care:
             UsageError: there is no such worker.
             ToolFailed: Google did not delete one.
         """
-        found = self._named(names)
+        found = self.named(names)
         for one in found:
             self.narrate(f"{self.short(one)}: deleting")
             self.queue.delete(one)
@@ -141,7 +188,12 @@ class Care:
         found: dict[str, Any] = yaml.load(self.config.path.read_bytes(), Loader=yaml.CSafeLoader)
         return found
 
-    def _named(self, names: Sequence[str]) -> tuple[Added, ...]:
+    def named(self, names: Sequence[str]) -> tuple[Added, ...]:
+        """The workers and requests that operators call so; without names all.
+
+        Raises:
+            UsageError: there is no such worker.
+        """
         every = self.all(ask_machines=False)
         if not names:
             return every

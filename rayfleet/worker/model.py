@@ -18,6 +18,7 @@ IMAGE = "rayfleet-image"  # a label with a digest's beginning, and metadata with
 STATE = "rayfleet/"  # where the start-up script writes guest attributes
 SUFFIX = "-tpu"  # Ray 2.60 knows a TPU VM by its name, and its autoscaler dies of another
 MOST = 63  # characters of a label and of a node's id
+SIZE = re.compile(r"[0-9]{1,6}")
 JOINED = "joined"
 OVER = frozenset({"FAILED", "SUSPENDED"})
 """States of a request that nothing comes of any more."""
@@ -109,7 +110,11 @@ def slice_of(word: str) -> Slice:
     """
     generation, _, size = word.partition("-")
     for kind in ACCELERATORS.values():
-        if kind.type_prefix and generation in {kind.name, kind.type_prefix} and size.isdigit():
+        if (
+            kind.type_prefix
+            and generation in {kind.name, kind.type_prefix}
+            and SIZE.fullmatch(size)
+        ):
             return Slice(
                 accelerator_type=kind.accelerator_type(word), runtime_version=kind.runtime_version
             )

@@ -28,3 +28,10 @@ def test_no_project_and_no_fleet_file_are_clear_errors(tmp_path: Path) -> None:
         find_project(tmp_path, fleet="nothing.yaml")
     with pytest.raises(UsageError, match="in no project"):
         find_project(Path("/"))
+
+
+def test_a_state_folder_that_is_a_file_is_one_clear_error(tmp_path: Path) -> None:
+    for name in ("tasks.py", "fleet.yaml", "state"):
+        (tmp_path / name).touch()
+    with pytest.raises(UsageError, match=r"key 'state' is 'state', which .*it is no folder"):
+        find_project(tmp_path, fleet="fleet.yaml", state="state")

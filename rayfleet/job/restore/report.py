@@ -24,6 +24,7 @@ class NotRestored(RayfleetError):
 class Outcome(StrEnum):
     """What became of one job of a backup."""
 
+    PLANNED = "would be restored"
     RESTORED = "restored"
     ALREADY_THERE = "already there"
     ENDED = "ended by itself"

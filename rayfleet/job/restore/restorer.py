@@ -100,17 +100,58 @@ def restore(
         )
     except Unreachable as error:
         raise Unreachable(error.what, why=error.why, next_step=command) from error
+    return _report(client.cluster, backup, only, outcomes)
+
+
+def plan_restore(
+    client: Lists, vault: Archive, backup: Backup, *, only: Sequence[str] = ()
+) -> Report:
+    """What :func:`restore` would do, from what the head says now. Nothing is changed.
+
+    A head that kept its records over a restart may still call jobs RUNNING that it has lost: only
+    a submission makes it look.
+
+    Raises:
+        UsageError: ``only`` names a job that the backup does not give back.
+        Unreachable: the head does not answer.
+    """
+    rows, endings = _submissions(client), vault.endings_after(backup)
+    outcomes = {}
+    for job in _chosen(backup, only):
+        name = job.submission_id
+        decision = decide(job, rows.get(name), ended=endings.get(name))
+        if decision is Action.REPLACE:
+            decision = Settled(
+                outcome=Outcome.PLANNED, reason="the head has a lost job under its id"
+            )
+        elif decision is Action.SUBMIT:
+            decision = Settled(outcome=Outcome.PLANNED)
+        outcomes[name] = decision
+    return _report(backup.cluster, backup, only, outcomes)
+
+
+def _report(
+    cluster: str, backup: Backup, only: Sequence[str], outcomes: Mapping[str, Settled]
+) -> Report:
     everything = not only
     return Report(
-        cluster=client.cluster,
+        cluster=cluster,
         backup=backup.id,
-        command=command,
-        jobs=tuple(_named(job, outcomes[job.submission_id]) for job in jobs),
+        command=_command(cluster, backup, only),
+        jobs=tuple(_named(job, outcomes[job.submission_id]) for job in _chosen(backup, only)),
         infrastructure=tuple(
             job.submission_id for job in backup.jobs if job.infrastructure and everything
         ),
         unrestorable=backup.unrestorable if everything else (),
     )
+
+
+def _submissions(client: Lists) -> Mapping[str, Job]:
+    return {
+        job.submission_id: job
+        for job in client.list()
+        if job.kind is JobKind.SUBMISSION and job.submission_id
+    }
 
 
 class _Restore:
@@ -177,7 +218,7 @@ class _Restore:
 
     def _rows(self) -> Mapping[str, Job]:
         """What the head has under each id, once it knows itself which jobs it has lost."""
-        rows = self._listed()
+        rows = _submissions(self._client)
         doubtful = [
             job
             for job in self._jobs
@@ -193,14 +234,7 @@ class _Restore:
         with suppress(JobExists, ToolFailed):
             self._client.submit(doubtful[0])
         self._clock.sleep(SETTLE_SECONDS)
-        return self._listed()
-
-    def _listed(self) -> Mapping[str, Job]:
-        return {
-            job.submission_id: job
-            for job in self._client.list()
-            if job.kind is JobKind.SUBMISSION and job.submission_id
-        }
+        return _submissions(self._client)
 
     def _submit_all(
         self, intended: Sequence[tuple[SavedJob, Action]], interval: float

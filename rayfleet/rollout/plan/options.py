@@ -16,7 +16,7 @@ from rayfleet.rollout.model import OnFailure, Settings, Unhealthy
 
 E = TypeVar("E", bound=StrEnum)
 
-_PERCENT = re.compile(r"([1-9]\d?|100)%")
+_PERCENT = re.compile(r"([1-9][0-9]?|100)%")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -100,7 +100,8 @@ def test_clusters_come_up_lose_a_slice_are_restarted_in_order_and_go(living: Liv
     assert "joined" not in living.status(MAIN).replace("joined:", "")
 
     care = living.care(MAIN)
-    made = care.add("v4-8", Capacity.RESERVED, name="mine", owner="ann", wait=3600.0)
+    addition = care.plan("v4-8", Capacity.RESERVED, name="mine")
+    made = care.add(addition, owner="ann", wait=3600.0)
     assert (made.state, made.node) == ("ACTIVE", "READY")
     assert google.write(made.name, "rayfleet/state", f"joined {made.image} ")
     assert living.care(MAIN).all()[0].trouble == ""
@@ -150,7 +151,9 @@ def test_a_fault_at_each_stage_is_told_and_what_it_leaves_is_seen_and_goes(
         living.finish()
 
     def add() -> None:
-        living.care(MAIN).add("v4-8", Capacity.RESERVED, name="mine", owner="ann", wait=3600.0)
+        care = living.care(MAIN)
+        addition = care.plan("v4-8", Capacity.RESERVED, name="mine")
+        care.add(addition, owner="ann", wait=3600.0)
 
     def remove() -> None:
         living.care(MAIN).remove(["mine"])

@@ -321,6 +321,11 @@ def test_as_an_operator_types_it(littered: Littered) -> None:
     assert all(name in shown.stdout for name in mine)
     assert "nothing was changed" in shown.stderr
     assert littered.left() == mine
+    planned = types(littered, "gc", "--all", "--yes", "--dry-run", "--json")
+    assert json.loads(planned.stdout)["dry_run"] is True
+    refused = types(littered, "gc", "--yes")
+    assert (refused.returncode, "no cluster is chosen" in refused.stderr) == (1, True)
+    assert littered.left() == mine
 
     littered.google.cloud.clock.step = 60.0  # nobody else moves it: gc waits in real time here
     removed = types(littered, "gc", "--cluster", NAME, "--yes", "--json")

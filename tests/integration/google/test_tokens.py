@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rayfleet.auth.begin import ensure_token
 from rayfleet.auth.keys import PRIVATE, PUBLIC, fetch_keys
-from rayfleet.auth.rotate import add_version, end_old
+from rayfleet.auth.rotate import add_version, end_old, plan_rotation
 from rayfleet.console import Console
 from rayfleet.errors import ToolFailed, UsageError
 from rayfleet.fleet.load import load_fleet
@@ -20,6 +21,7 @@ from rayfleet.project import Project
 from rayfleet.secret.store import GoogleSecret
 from rayfleet.secret.tokens import credential_of
 from tests.support.google import PROJECT, Google
+from tests.support.leftovers import Littered
 
 pytestmark = pytest.mark.integration
 
@@ -88,6 +90,44 @@ def test_what_google_refuses_names_the_role_and_what_passes_is_waited_for(google
     with pytest.raises(ToolFailed) as refused:
         secret.read("1")
     assert "--role=roles/secretmanager.secretAccessor" in refused.value.next_step
+
+
+def test_a_folder_that_somebody_else_made_is_left_as_it_is(
+    google: Google, fleet: Fleet, tmp_path: Path
+) -> None:
+    GoogleSecret(PROJECT, PRIVATE).add("a key")
+    GoogleSecret(PROJECT, PUBLIC).add("its public half")
+    (tmp_path / "keys").mkdir(mode=0o755)
+    key = tmp_path / "keys" / "marin_ray_cluster.pem"
+    console = quiet()
+    fetch_keys(fleet, console, dry_run=True)
+    told = console.out.getvalue()  # type: ignore[attr-defined]
+    assert f"would write {key}: {PRIVATE}, version 1\n" in told
+    assert not list(key.parent.iterdir())
+    fetch_keys(fleet, quiet())
+    assert (key.stat().st_mode & 0o777, key.parent.stat().st_mode & 0o777) == (0o600, 0o755)
+
+
+def test_the_plan_of_a_rotation_changes_nothing(google: Google, tmp_path: Path) -> None:
+    littered = Littered(google=google, folder=tmp_path)
+    outputs = replace(littered.fleet.outputs, pins=tmp_path / "images.lock.yaml")
+    outputs.pins.write_text(littered.fleet.outputs.pins.read_text())
+    fleet = replace(littered.fleet, outputs=outputs)
+    head = "ray-marin-us-central2-head-00000001-compute"
+    littered.machine(head, "RUNNING", owner="marin-us-central2")
+    secret = GoogleSecret(PROJECT, NAME)
+    ensure_token(fleet, secret)
+    console, chosen = quiet(), [fleet.clusters["us-central2"]]
+    plan_rotation(littered.project, fleet, chosen, console)
+    told = console.out.getvalue()  # type: ignore[attr-defined]
+    assert "RAY_AUTH_TOKEN: would add a version\n" in told
+    assert "RAY_AUTH_TOKEN: would restart us-central2, in stages\n" in told
+    assert "would change the configs only of us-central2-compress, big-run, us-central1, " in told
+    assert "RAY_AUTH_TOKEN: would disable version 1 once no head takes it\n" in told
+    secret.add("two")
+    plan_rotation(littered.project, fleet, chosen, console)
+    assert "would go on with version 2\n" in console.out.getvalue()  # type: ignore[attr-defined]
+    assert (secret.enabled(), read_versions(fleet)) == (("2", "1"), {NAME: "1"})
 
 
 def test_the_key_pair_goes_where_the_fleet_file_wants_it(

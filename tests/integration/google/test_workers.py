@@ -65,9 +65,9 @@ class World:
         return Queue(config, self.google.clock)
 
     def add(self, name: str = "mine", capacity: Capacity = Capacity.RESERVED, **more: Any) -> Added:
-        return self.care.add(
-            "v6e-8", capacity, name=name, owner="ann@host", wait=more.pop("wait", 3600.0)
-        )
+        care = self.care
+        addition = care.plan("v6e-8", capacity, name=name)
+        return care.add(addition, owner="ann@host", wait=more.pop("wait", 3600.0))
 
     def pin(self, image: str) -> None:
         """Let the generated config have another image."""
@@ -311,12 +311,31 @@ def test_the_tasks_add_list_roll_and_remove(google: Google, tmp_path: Path) -> N
         )
 
     place = ("--cluster", CLUSTER)
+    planned = invoke("workers.add", "v6e-8", *place, "--capacity", "spot", "--dry-run")
+    assert planned.returncode == 0, planned.stderr
+    assert planned.stdout.startswith(
+        "would ask Google for v6e-8, spot, as ray-marin-us-east5-a-added"
+    )
+    assert google.states("nodes") == google.states("queuedResources") == {}
     made = invoke("workers.add", "v6e-8", *place, "--capacity", "spot", "--name", "mine")
     assert made.returncode == 0, made.stderr
     listed = json.loads(invoke("workers.list", *place, "--json").stdout)["workers"]
     assert [(one["name"], one["state"], one["current"]) for one in listed] == [
         ("mine", "ACTIVE", True)
     ]
+    before = google.seen()
+    for words, expected in (
+        (
+            ("add", "v6e-8", *place, "--capacity", "spot", "--name", "mine"),
+            "would ask for nothing: ray-",
+        ),
+        (("init", *place, "--again"), "would set up mine anew, with us-east5-docker.pkg.dev/"),
+        (("remove", "mine", *place), "would delete ray-marin-us-east5-a-mine-tpu (v6e-8, spot)"),
+    ):
+        planned = invoke(f"workers.{words[0]}", *words[1:], "--dry-run")
+        assert (planned.returncode, planned.stdout.startswith(expected)) == (0, True), planned
+    asked_for = {one.method.rpartition(".")[2] for one in google.seen()[len(before) :]}
+    assert asked_for <= {"get", "list", "getGuestAttributes"}
     told = invoke("workers.init", *place, "--name", "mine", "--again")
     assert "1 workers were told" in told.stderr, told.stderr
     asked = invoke("workers.remove", "mine", *place)

@@ -69,6 +69,25 @@ def test_a_first_token_is_made_once_and_named(
     assert secret.read("1") not in versions_file(fleet).read_text()
 
 
+def test_a_dry_run_makes_no_token_and_names_none(
+    project: Project, fleet: Fleet, secret: FileSecret
+) -> None:
+    clusters = list(fleet.clusters.values())
+    console = quiet()
+    begin(project, fleet, clusters, console, dry_run=True)
+    told = console.out.getvalue()  # type: ignore[attr-defined]
+    assert f"{NAME}: would make a new version, which configs would name, for " in told
+    assert (secret.enabled(), read_versions(fleet)) == ((), {})
+    assert not secret.folder.exists()
+    secret.add("one")
+    begin(project, fleet, clusters, console, dry_run=True)
+    assert f"{NAME}: version 1 is there, which configs would name" in console.out.getvalue()  # type: ignore[attr-defined]
+    assert read_versions(fleet) == {}
+    begin(project, fleet, clusters, quiet())
+    begin(project, fleet, clusters, console, dry_run=True)
+    assert f"{NAME}: version 1 is there, and configs name it" in console.out.getvalue()  # type: ignore[attr-defined]
+
+
 def test_versions_go_on_after_those_that_ended(secret: FileSecret) -> None:
     assert [secret.add("one"), secret.add("two")] == ["1", "2"]
     secret.disable("2")

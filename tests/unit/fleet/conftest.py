@@ -42,9 +42,12 @@ clusters:
     zone: us-west4-a
     bucket: marin-us-west4
     tag: "20251209"
+    ray: "2.53.0"
 rollout:
   order: [us-west4]
 """
+
+TAG = 'tag: "20251209"\n    ray: "2.53.0"'  # lines 26 and 27 of it
 
 SANDBOX_EDITS = {
     "provider: gcp": "provider: sandbox",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rayfleet.fleet.accelerators import ACCELERATORS
+from rayfleet.fleet.accelerators import ACCELERATORS, Accelerator
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,16 @@ def test_training_accelerators(
         count,
     )
     assert (kind.runtime_version, kind.accelerator_type(kind.base)) == (runtime, base_type)
-    assert kind.resources == {"CPU": 120, "TPU": 4}
+    assert kind.resources(kind.base) == kind.resources(kind.slices[-1]) == {"CPU": 120, "TPU": 4}
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ACCELERATORS.values() if kind.chips_per_host])
+def test_a_host_has_the_chips_that_ray_counts_there(kind: Accelerator) -> None:
+    from ray._private.accelerators.tpu import get_num_tpu_visible_chips_per_host
+
+    for one in (kind.base, *kind.slices):
+        chips = get_num_tpu_visible_chips_per_host(kind.accelerator_type(one))
+        assert kind.resources(one) == {"CPU": 120, "TPU": chips}, one
 
 
 @pytest.mark.parametrize(
@@ -40,4 +49,4 @@ def test_training_accelerators(
 )
 def test_accelerators_of_one_slice(name: str, base: str, resources: dict[str, int]) -> None:
     kind = ACCELERATORS[name]
-    assert (kind.base, kind.slices, kind.resources) == (base, (), resources)
+    assert (kind.base, kind.slices, kind.resources(base)) == (base, (), resources)

@@ -14,7 +14,7 @@ from rayfleet.fleet.drift import Cost, compare
 from rayfleet.fleet.model import Pin
 from rayfleet.fleet.pins import write_pin
 from tests.support.quick_yaml import read_yaml, write_yaml
-from tests.unit.fleet.conftest import REPOSITORY, Place
+from tests.unit.fleet.conftest import REPOSITORY, TAG, Place
 from tests.unit.fleet.test_render import PINS
 
 CONFIG = (REPOSITORY / "infra" / "clusters" / "us-west4.yaml").read_text()
@@ -98,7 +98,7 @@ def test_drift_is_shown_with_its_cost_and_its_diff(pinned: Place, console: Conso
 
 def test_a_new_identity_is_refused_and_nothing_is_written(pinned: Place, console: Console) -> None:
     apply_update(plan(pinned), console)
-    pinned.edit({'tag: "20251209"': "identity: other", "max: 4": "max: 9"})
+    pinned.edit({TAG: "identity: other", "max: 4": "max: 9"})
     before = {path: path.read_text() for path in (pinned.root / "infra/clusters").iterdir()}
     with pytest.raises(UsageError, match=r"cluster_name: marin-us-west4 -> other"):
         apply_update(plan(pinned), console)

@@ -115,6 +115,7 @@ def test_bare_and_fixed_tags_are_warnings_and_not_errors(place: Place) -> None:
     found = review_fleet(fleet, root=place.root)
     assert [finding.line.split(",")[0] for finding in found] == [
         "warning: image cluster: LATEST is the bare tag 20260101",
+        "warning: us-east5: nothing says which Ray 20260101 has",
         "warning: us-west4: runs the fixed tag 20251209 without a digest",
     ]
     refuse_errors(found)

@@ -16,7 +16,7 @@ from rayfleet.fleet.load import load_fleet
 from rayfleet.fleet.model import AuthMode, Compression, Provider, Workers
 from rayfleet.job.infrastructure import infrastructure_rule
 from tests.support.quick_yaml import read_yaml, write_yaml
-from tests.unit.fleet.conftest import GOOD, REPOSITORY, SANDBOX_EDITS, Place
+from tests.unit.fleet.conftest import GOOD, REPOSITORY, SANDBOX_EDITS, TAG, Place
 
 TWELVE = """\
 project: my-project
@@ -108,11 +108,11 @@ WRONG: dict[str, tuple[dict[str, str], str]] = {
         "23: clusters.empty: expected a mapping, found nothing",
     ),
     "two clusters with one identity": (
-        {'tag: "20251209"': "identity: marin-us-east5"},
+        {TAG: "identity: marin-us-east5"},
         "26: clusters.us-west4.identity: the identity marin-us-east5 is that of us-east5 too",
     ),
     "a name that is another's identity": (
-        {'tag: "20251209"': "identity: us-east5"},
+        {TAG: "identity: us-east5"},
         "19: clusters.us-east5: the name is also the identity of us-west4",
     ),
     "a name that no file can have": (
@@ -136,8 +136,25 @@ WRONG: dict[str, tuple[dict[str, str], str]] = {
         "15: images.cluster.compression: 3 is unknown; write 'gzip' or 'zstd'",
     ),
     "a token without a secret": (
-        {", secret: RAY_AUTH_TOKEN": "", 'tag: "20251209"': "auth: {secret: OTHER}"},
+        {", secret: RAY_AUTH_TOKEN": "", TAG: "auth: {secret: OTHER}"},
         "19: clusters.us-east5.auth: mode token needs a secret",
+    ),
+    "a fixed image of nobody knows which Ray": (
+        {TAG: 'tag: "20251209"'},
+        "26: clusters.us-west4.tag: nothing says which Ray this image has, and a Ray before 2.52 "
+        'lets everybody in; write ray: "2.53.0" (what it has) or auth: {mode: disabled}',
+    ),
+    "a fixed image whose Ray knows no tokens": (
+        {"2.53.0": "2.45.0"},
+        "27: clusters.us-west4.ray: Ray 2.45.0 knows no tokens and lets everybody in",
+    ),
+    "a Ray of nothing": (
+        {TAG: 'ray: "2.53.0"'},
+        "26: clusters.us-west4.ray: goes with a tag; what LATEST has is in the pins; remove it",
+    ),
+    "a Ray that is no version": (
+        {"2.53.0": "2.x"},
+        "27: clusters.us-west4.ray: '2.x' is no version of Ray; write ray: \"2.53.0\"",
     ),
     "an unknown template": (
         {"gcp.yaml.j2": "gpc.yaml.j2"},
@@ -150,23 +167,23 @@ WRONG: dict[str, tuple[dict[str, str], str]] = {
     ),
     "an unknown order": (
         {"order: [us-west4]": "order: [us-west5]"},
-        "28: rollout.order.0: there is no cluster 'us-west5'; did you mean us-west4?",
+        "29: rollout.order.0: there is no cluster 'us-west5'; did you mean us-west4?",
     ),
     "a cluster ordered twice": (
         {"order: [us-west4]": "order: [us-west4, us-west4]"},
-        "28: rollout.order.1: 'us-west4' is in the list twice",
+        "29: rollout.order.1: 'us-west4' is in the list twice",
     ),
     "waves that end early": (
         {"order: [us-west4]": "waves: [1, 50%]"},
-        '28: rollout.waves: the last wave must be "100%"',
+        '29: rollout.waves: the last wave must be "100%"',
     ),
     "waves of nothing": (
         {"order: [us-west4]": "waves: [0, 100%]"},
-        "28: rollout.waves.0: 0 is no wave",
+        "29: rollout.waves.0: 0 is no wave",
     ),
     "waves that shrink": (
         {"order: [us-west4]": "waves: [50%, 25%, 100%]"},
-        "28: rollout.waves: the percentages must grow",
+        "29: rollout.waves: the percentages must grow",
     ),
     "an unknown placeholder": (
         {"{region}-": "{zone}-"},
@@ -185,11 +202,11 @@ WRONG: dict[str, tuple[dict[str, str], str]] = {
         "22: clusters.us-east5.workers: the minimums add up to 1025, above max_workers 1024",
     ),
     "two providers": (
-        {'tag: "20251209"': "provider: sandbox"},
+        {TAG: "provider: sandbox"},
         "26: clusters.us-west4.provider: one fleet has one provider",
     ),
     "an alias": (
-        {"zone: us-west4-a": "zone: &z us-west4-a", 'tag: "20251209"': "tag: *z"},
+        {"zone: us-west4-a": "zone: &z us-west4-a", TAG: "tag: *z"},
         "26: clusters.us-west4.tag: anchors and aliases are not read here",
     ),
     "a list for a name": (
@@ -209,7 +226,7 @@ WRONG: dict[str, tuple[dict[str, str], str]] = {
     ),
     "a word that YAML reads as true": (
         {"order: [us-west4]": "order: [on]"},
-        '28: rollout.order.0: expected text, found true; quote it: "on"',
+        '29: rollout.order.0: expected text, found true; quote it: "on"',
     ),
     "a number of the wrong kind": (
         {"{min: 1, max: 4}": "{min: 1.5, max: 4}"},
@@ -217,24 +234,24 @@ WRONG: dict[str, tuple[dict[str, str], str]] = {
     ),
     "infrastructure that is every job": (
         {"rollout:": 'jobs: {infrastructure: ["cleanup-*", "*-*"]}\nrollout:'},
-        "27: jobs.infrastructure.1: '*-*' names no job in particular; write the start of its id",
+        "28: jobs.infrastructure.1: '*-*' names no job in particular; write the start of its id",
     ),
     "infrastructure that is any letter": (
         {"rollout:": 'jobs: {infrastructure: ["[a-z]*"]}\nrollout:'},
-        "27: jobs.infrastructure.0: '[a-z]*' names no job in particular",
+        "28: jobs.infrastructure.0: '[a-z]*' names no job in particular",
     ),
     "infrastructure named twice": (
         {"rollout:": "jobs: {infrastructure: [cron-*, cron-*]}\nrollout:"},
-        "27: jobs.infrastructure.1: 'cron-*' is in the list twice",
+        "28: jobs.infrastructure.1: 'cron-*' is in the list twice",
     ),
     "infrastructure that is no list": (
         {"rollout:": "jobs: {infrastructure: cron-*}\nrollout:"},
-        "27: jobs.infrastructure: expected a list, found the text 'cron-*'; "
+        "28: jobs.infrastructure: expected a list, found the text 'cron-*'; "
         'write infrastructure: ["cleanup-*"]',
     ),
     "a key that is no text": (
         {"rollout:": "1:"},
-        "27: 1: the key is not text; write it in quotes",
+        "28: 1: the key is not text; write it in quotes",
     ),
 }
 
@@ -276,9 +293,7 @@ def test_a_missing_file_and_a_folder_are_one_clear_error(place: Place) -> None:
 
 
 def test_defaults_reach_the_clusters_and_clusters_override_them(place: Place) -> None:
-    place.edit(
-        {'tag: "20251209"': "auth: {mode: disabled}\n    identity: west\n    image: cluster"}
-    )
+    place.edit({TAG: "auth: {mode: disabled}\n    identity: west\n    image: cluster"})
     fleet = place.load()
     east, west = fleet.clusters.values()
     assert (east.identity, east.region, east.accelerator) == ("marin-us-east5", "us-east5", "v5e")

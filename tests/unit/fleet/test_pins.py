@@ -84,6 +84,7 @@ def test_a_file_that_another_run_holds_is_an_error_in_time(tmp_path: Path) -> No
         (b"cluster: {previous: {tag: x}}", "cluster has no current pin"),
         (b"cluster: {current: {tag: 1}}", "not text; quote it"),
         (b"cluster: {current: {tag: ''}}", "no usable tag"),
+        (b"cluster: {current: {tag: a, ray: 'new'}}", "which is no version"),
         (b"cluster: {current: {digest: x}}", "no usable tag"),
         (b"cluster: {current: {tag: x, digest: 'sha256:12'}}", "is not sha256:<64 hex>"),
         (b"cluster: {current: {tag: x, more: y}}", "only"),

@@ -6,7 +6,9 @@ The figures were taken from the clusters' own files of December 2025, not from f
 from __future__ import annotations
 
 import shlex
+import subprocess
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,12 +25,12 @@ POWERS = tuple(1 << power for power in range(13))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """TPUs: the runtime version, the base worker, the other slices, and chips per host."""
+    """TPUs: the runtime version, the base worker, the other slices, those of one host with 8."""
 
     runtime: str
     base: str
     slices: tuple[str, ...] = ()
-    chips: int = 4
+    eight: tuple[str, ...] = ()
 
 
 def _between(prefix: str, first: int, last: int) -> tuple[str, ...]:
@@ -38,11 +40,19 @@ def _between(prefix: str, first: int, last: int) -> tuple[str, ...]:
 GENERATIONS = {
     "v4": Generation(runtime="tpu-ubuntu2204-base", base="v4-8", slices=_between("v4", 16, 4096)),
     "v5e": Generation(
-        runtime="v2-alpha-tpuv5-lite", base="v5litepod-4", slices=_between("v5litepod", 8, 256)
+        runtime="v2-alpha-tpuv5-lite",
+        base="v5litepod-4",
+        slices=_between("v5litepod", 8, 256),
+        eight=("v5litepod-8",),
     ),
     "v5p": Generation(runtime="v2-alpha-tpuv5", base="v5p-8", slices=_between("v5p", 8, 2048)),
-    "v6e": Generation(runtime="v2-alpha-tpuv6e", base="v6e-4", slices=_between("v6e", 8, 256)),
-    "v6e-serve": Generation(runtime="v2-alpha-tpuv6e", base="v6e-8", chips=8),
+    "v6e": Generation(
+        runtime="v2-alpha-tpuv6e",
+        base="v6e-4",
+        slices=_between("v6e", 8, 256),
+        eight=("v6e-8",),
+    ),
+    "v6e-serve": Generation(runtime="v2-alpha-tpuv6e", base="v6e-8", eight=("v6e-8",)),
 }
 STAGING_MOST = {"worker": 4, "v4_16": 2, "v4_32": 2, "v4_64": 2} | {
     f"v4_{size}": 1 for size in (128, 256, 512, 1024, 2048, 4096)
@@ -82,12 +92,8 @@ WORKER_OPTIONS = {
     "-v /tmp:/tmp",
     "-v /var/run/docker.sock:/var/run/docker.sock",
     "--ulimit memlock=-1:-1",
-    "--shm-size=100gb",
     "-e AUTOSCALER_HEARTBEAT_TIMEOUT_S=600",
     "-e MARIN_LOCAL_CACHE_DIR=/tmp/marin-cache",
-}
-# The serving images ran without these.
-TRAINING_OPTIONS = {
     "--restart=on-failure",
     "--rm=0",
     "--ulimit nofile=1048576:1048576",
@@ -154,7 +160,7 @@ def test_the_node_types_of_a_production_cluster_are_those_of_its_generation(row:
         f"tpu_{key}" if key == "worker" else f"tpu_slice_{key}": {
             "min_workers": minimums.pop(key, 0),
             "max_workers": most.get(key, 1024),
-            "resources": {"CPU": 120, "TPU": generation.chips},
+            "resources": {"CPU": 120, "TPU": 8 if kind in generation.eight else 4},
             "node_config": {
                 "acceleratorType": kind,
                 "runtimeVersion": generation.runtime,
@@ -174,7 +180,9 @@ def test_containers_run_with_the_options_of_production(row: list[str]) -> None:
     assert both | set(docker["head_run_options"]) >= HEAD_OPTIONS
     worker = both | set(docker["worker_run_options"])
     assert worker >= WORKER_OPTIONS
-    assert worker & TRAINING_OPTIONS == (set() if serving else TRAINING_OPTIONS)
+    # Those that serve keep up to 160 GB of the bucket there.
+    memory = "--shm-size=200gb" if serving else "--shm-size=100gb"
+    assert [one for one in worker if "shm" in one] == [memory]
     assert not {"--restart=on-failure"} & (both | set(docker["head_run_options"]))
 
 
@@ -190,7 +198,55 @@ def test_ray_is_started_as_production_started_it(row: list[str]) -> None:
     assert words[:3] == ["ray", "start", "--address=$RAY_HEAD_IP:6379"]
     assert (found["idle_timeout_minutes"], found["upscaling_speed"]) == (5, 1.0)
     cleared = "rm -rf /tmp/ray/session_*/runtime_resources/"
-    assert (cleared in found["worker_setup_commands"]) is not row[0].endswith("-vllm")
+    assert cleared in found["worker_setup_commands"]
+
+
+SERVING = [row[0] for row in ROWS if row[0].endswith("-vllm")]
+
+
+@pytest.mark.parametrize("name", SERVING)
+@pytest.mark.parametrize("role", ["head", "worker"])
+@pytest.mark.parametrize(
+    ("mounted", "works", "said", "mounts"),
+    [(True, True, "", 0), (False, True, "", 1), (False, False, "the bucket is not mounted\n", 1)],
+)
+def test_the_bucket_is_mounted_once_and_only_a_failure_is_told(
+    tmp_path: Path, name: str, role: str, mounted: bool, works: bool, said: str, mounts: int
+) -> None:
+    found = config(name)
+    lines = [*found["setup_commands"], *found[f"{role}_setup_commands"]]
+    (command,) = [line for line in lines if "gcsfuse" in line]
+    asked = tmp_path / "asked"
+    for program, code in {
+        "mountpoint": 0 if mounted else 1,
+        "gcsfuse": 0 if works else 1,
+        "mkdir": 0,
+    }.items():
+        tool = tmp_path / "bin" / program
+        tool.parent.mkdir(exist_ok=True)
+        tool.write_text(f'#!/bin/sh\necho "{program} $*" >> {asked}\nexit {code}\n')
+        tool.chmod(0o755)
+    done = subprocess.run(
+        ["bash", "-c", command],
+        env={"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=10,
+    )
+    assert (done.returncode, done.stderr) == (0, said)
+    asked_for = [line for line in asked.read_text().splitlines() if line.startswith("gcsfuse")]
+    assert len(asked_for) == mounts
+    # The cache lies in shared memory, of which a head has less than it takes.
+    assert all(("--cache-dir /dev/shm" in line) is (role == "worker") for line in asked_for)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
+def test_a_cluster_that_wants_tokens_has_an_image_that_knows_them(row: list[str]) -> None:
+    # Ray 2.52 brought them; 4554f82 has Ray 2.45, 20260129 was started with tokens.
+    wants = "-e RAY_AUTH_MODE=token" in config(row[0])["docker"]["run_options"]
+    assert wants is not row[0].endswith("-vllm")
+    if wants and row[5] == "marin_cluster:LATEST":
+        assert pinned(row[5]) != "marin_cluster:4554f82"
 
 
 def pinned(image: str) -> str:

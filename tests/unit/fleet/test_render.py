@@ -118,6 +118,15 @@ def test_a_pin_becomes_a_reference_by_digest_and_a_fixed_tag_goes_before_it(plac
     assert images["us-west4"] == f"us-west4-{base}:20251209"
 
 
+def test_tokens_are_not_promised_with_a_ray_that_ignores_them(place: Place) -> None:
+    templates = place.root / "infra" / "templates"
+    old = {"cluster": Pin(tag="4554f82", ray="2.45.0")}
+    with pytest.raises(UsageError, match=r"us-east5 wants tokens, and Ray 2\.45\.0 of 4554f82"):
+        render_configs(place.load(), old, templates=templates)
+    place.edit({"{mode: token, secret: RAY_AUTH_TOKEN}": "{mode: disabled}"})
+    assert set(render_configs(place.load(), old, templates=templates)) == {"us-east5", "us-west4"}
+
+
 def test_an_image_without_a_pin_names_the_command_that_publishes_it(place: Place) -> None:
     with pytest.raises(UsageError, match=r"no LATEST yet(.|\n)*next: invoke cluster-docker"):
         render_configs(place.load(), {}, templates=place.root / "infra" / "templates")
@@ -153,10 +162,10 @@ def test_a_wrong_template_is_one_clear_error(place: Place, line: str, expected: 
 
 
 def test_text_from_the_fleet_file_cannot_break_out_of_its_scalar(place: Place) -> None:
-    place.edit({"name_prefix: marin-": "ssh: {user: 'a\"b: c # d', proxy_command: 'x && y: z'}"})
+    place.edit({"name_prefix: marin-": "ssh: {proxy_command: 'a\"b: c # d && y: z'}"})
     configs = render_configs(place.load(), PINS, templates=place.root / "infra" / "templates")
     auth = read_yaml(configs["us-east5"])["auth"]
-    assert auth == {"ssh_user": 'a"b: c # d', "ssh_proxy_command": "x && y: z"}
+    assert auth == {"ssh_user": "ray", "ssh_proxy_command": 'a"b: c # d && y: z'}
 
 
 def test_what_ray_cannot_work_with_is_refused_with_the_cluster_named(place: Place) -> None:

@@ -17,7 +17,7 @@ from rayfleet.fleet.model import (
 )
 from tests.unit.fleet.conftest import REPOSITORY, Place
 
-ORDER = "order: [us-west4]"  # line 28 of the good file
+ORDER = "order: [us-west4]"  # line 29 of the good file
 
 
 def with_rollout(place: Place, text: str) -> None:
@@ -194,14 +194,14 @@ def test_a_mistake_of_the_rollout_is_reported_with_its_line(
 ) -> None:
     with_rollout(place, text)
     problems = place.problems()
-    assert problems[0].startswith(f"29: rollout.{expected}")
+    assert problems[0].startswith(f"30: rollout.{expected}")
     assert len(problems) == 1
 
 
 def test_the_url_of_a_webhook_in_the_file_is_refused_and_not_shown(place: Place) -> None:
     with_rollout(place, "notify: {kind: slack, url_env: 'https://hooks.example/T0/secret'}")
     (problem,) = place.problems()
-    assert problem.startswith("29: rollout.notify.url_env: not the name of an environment variable")
+    assert problem.startswith("30: rollout.notify.url_env: not the name of an environment variable")
     assert "secret" not in problem
 
 

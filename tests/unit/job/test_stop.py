@@ -151,3 +151,13 @@ def test_every_job_that_was_not_stopped_is_named() -> None:
     assert isinstance(error, NotStoppable)
     assert "a, c" in error.what
     assert "b still runs 5 s after" in error.why
+
+
+def test_a_dry_run_asks_no_job_to_stop() -> None:
+    head = FakeHead({"a": FakeJob(["RUNNING"]), "b": FakeJob(["FAILED"])})
+    console = Console(out=io.StringIO(), err=io.StringIO())
+    stop_jobs(head, ["a", "b"], timeout=5.0, console=console, dry_run=True, clock=head.clock)
+    assert told(console) == "c1: a would be stopped\nc1: b had ended before as FAILED\n"
+    assert (head.jobs["a"].asked, head.clock.now) == ([], 0.0)
+    with pytest.raises(UnknownJob):
+        stop_jobs(head, ["a", "c"], timeout=5.0, console=console, dry_run=True, clock=head.clock)

@@ -14,7 +14,7 @@ from rayfleet.job.dashboard import Unauthorized
 from rayfleet.job.model import JobKind, JobStatus
 from rayfleet.job.restore.packages import bring_packages
 from rayfleet.job.restore.report import Outcome, Report
-from rayfleet.job.restore.restorer import restore
+from rayfleet.job.restore.restorer import plan_restore, restore
 from rayfleet.job.vault.model import Backup, LostKind, Unrestorable
 from rayfleet.job.vault.store import Vault
 from tests.unit.job.canned import FakeClock
@@ -447,3 +447,31 @@ def test_packages_alone_are_brought_and_problems_are_named(vault: Vault, backup:
         "gcs://unknown.zip: the bytes of gcs://unknown.zip were not saved",
     )
     assert head.submitted == []
+
+
+def test_a_plan_says_what_would_become_of_each_job_and_changes_nothing(
+    vault: Vault, backup: Backup
+) -> None:
+    head = FakeHead()
+    lost = job_row(
+        "plain", JobStatus.FAILED, started=PLAIN.started, error_type="JOB_SUPERVISOR_ACTOR_DIED"
+    )
+    head.rows = {
+        "plain": lost,
+        "waits": job_row("waits", JobStatus.RUNNING, started=WAITS.started + 1),
+    }
+    report = plan_restore(head, vault, backup)
+    assert [(job.job_id, job.outcome, job.reason) for job in report.jobs] == [
+        ("plain", Outcome.PLANNED, "the head has a lost job under its id"),
+        ("files", Outcome.PLANNED, ""),
+        ("waits", Outcome.ALREADY_THERE, "RUNNING"),
+        ("other", Outcome.PLANNED, ""),
+    ]
+    assert (head.calls, head.bodies, head.packages) == (["list"], [], {})
+    assert report.summary() == f"c1: 3 would be restored, 1 already there (from {backup.id})"
+    assert [job.job_id for job in plan_restore(head, vault, backup, only=["files"]).jobs] == [
+        "files"
+    ]
+    with pytest.raises(UsageError, match="nothing is not in it"):
+        plan_restore(head, vault, backup, only=["nothing"])
+    assert outcomes(run(head, vault, backup)[0])["files"] is Outcome.RESTORED
