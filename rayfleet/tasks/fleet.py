@@ -49,7 +49,7 @@ def update_configs(
     },
 )
 def lint(context: Context, file: list[str] | None = None, json: bool = False) -> None:
-    """Check the fleet file, the pins and the configs, or any Ray cluster config."""
+    """Check the fleet and its configs, or any Ray cluster config."""
     from rayfleet.fleet import review
 
     if file:

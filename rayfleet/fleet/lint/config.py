@@ -77,7 +77,7 @@ class Config:
     @property
     def launched(self) -> bool:
         """True where ``ray up`` makes the cluster."""
-        return self.provider not in NOT_LAUNCHED
+        return bool(self.provider) and self.provider not in NOT_LAUNCHED
 
     @property
     def in_docker(self) -> bool:

@@ -15,7 +15,7 @@ setup_commands:
   - pip install 'ray[default]==2.60.0'
 head_start_ray_commands:
   - ray stop
-  - RAY_AUTH_MODE=disabled ray start --head --port=6379 --dashboard-host=127.0.0.1 \\
+  - RAY_AUTH_MODE=disabled ray start --head --port=6379 --dashboard-host=127.0.0.1 \
 --autoscaling-config=~/ray_bootstrap_config.yaml
 worker_start_ray_commands:
   - ray stop
