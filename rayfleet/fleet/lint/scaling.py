@@ -21,6 +21,10 @@ GOOGLE_LABEL = re.compile(r"[a-z0-9_-]{1,63}", re.ASCII)
 def check_name(config: Config) -> Iterator[Finding]:
     """Ray takes any text as a name, and clouds and shells do not."""
     name = config.get("cluster_name")
+    usual = config.defaults.get("cluster_name")
+    if "cluster_name" not in config.document.value and isinstance(usual, str):
+        text = f"missing, so Ray calls it {usual}, as every cluster without a name; write one"
+        yield config.warning("cluster-name", ("cluster_name",), text)
     if not isinstance(name, str):
         return
     if config.provider == "gcp":

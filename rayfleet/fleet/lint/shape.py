@@ -57,7 +57,7 @@ def check_nothing_dropped(config: Config) -> Iterator[Finding]:
 
 
 def _as_ray_sees_it(config: Config) -> dict[str, Value]:
-    seen = dict(config.document.value)
+    seen = {**config.defaults, **config.document.value}
     seen.pop("min_workers", None)
     for key in DROPPED:
         if not seen.get(key):
@@ -74,6 +74,10 @@ def _as_ray_sees_it(config: Config) -> dict[str, Value]:
 
 def _findings(config: Config, fault: ValidationError) -> Iterator[Finding]:
     trail: Trail = tuple(fault.absolute_path)
+    if trail and trail[0] not in config.document.value:
+        text = "missing, and Ray's own schema refuses what Ray fills in; write it"
+        yield config.error("key-missing", trail[:1], text)
+        return
     kind = str(fault.validator)
     wanted: Any = fault.validator_value
     schema: Any = fault.schema

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.fleet.lint.examples import GOOD, lint, marked, spoiled
+from tests.unit.fleet.lint.examples import GOOD, TYPES, lint, marked, spoiled
 
 # provider, edits (the line of the finding ends in #!), level, rule, a part of the text
 Trap = tuple[str, dict[str, str], str, str, str]
@@ -125,6 +125,23 @@ TRAPS: dict[str, Trap] = {
         "warning",
         "upscaling-speed",
         "one at a time",
+    ),
+    "no name": (
+        "local",
+        {"cluster_name: home-farm\nmax_workers: 3": "max_workers: 3 #!"},
+        "warning",
+        "cluster-name",
+        "Ray calls it default",
+    ),
+    "node types that Ray fills in wrongly": (
+        "vsphere",
+        {
+            "cluster_name: vm-farm": "cluster_name: vm-farm #!",
+            TYPES.replace("NODE", "vm_class: small"): "",
+        },
+        "error",
+        "key-missing",
+        "refuses what Ray fills in",
     ),
     "a name with blanks": (
         "local",
