@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rayfleet.fleet.document import Document, Trail, Value, dotted
 from rayfleet.fleet.lint.finding import Finding, Level, printable
+from rayfleet.fleet.lint.secret_forms import without_secrets
 
 ROLES = ("head", "worker")
 TYPES = "available_node_types"
@@ -149,7 +150,7 @@ class Config:
 
     def _finding(self, level: Level, rule: str, trail: Trail, text: str) -> Finding:
         number = self.document.problem(trail, text).line
-        key = printable(dotted(trail))
+        key, text = printable(dotted(trail)), without_secrets(text)
         return Finding(
             level=level,
             rule=rule,

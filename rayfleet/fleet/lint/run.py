@@ -78,10 +78,10 @@ def lint_files(paths: Sequence[Path]) -> tuple[Finding, ...]:
             continue
         for document, kind in _known(source):
             if kind is Kind.RAY:
-                if len(source.documents) > 1:
-                    found.append(_of_problem(source.shown, _second(source)))
                 found += _lint_document(document, RULES + OF_THE_OPERATOR)
                 configs.append(_config(document))
+                if len(source.documents) > 1:
+                    found.append(_of_problem(source.shown, _second(source)))
             elif kind is Kind.KUBERAY:
                 found += _lint_document(document, OF_KUBERAY)
             else:
@@ -92,7 +92,7 @@ def lint_files(paths: Sequence[Path]) -> tuple[Finding, ...]:
 def _known(source: Source) -> Iterable[tuple[Document, Kind]]:
     """The documents to look at: what stands beside a resource of KubeRay is none of ours."""
     kinds = [(document, kind_of(document.value)) for document in source.documents]
-    known = [one for one in kinds if one[1] in (Kind.RAY, Kind.KUBERAY)]
+    known = [one for one in kinds if one[1] is Kind.KUBERAY]
     return known or kinds[:1]
 
 

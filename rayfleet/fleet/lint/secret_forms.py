@@ -15,7 +15,7 @@ PATTERNS: Mapping[str, re.Pattern[str]] = {
     "a token of GitHub": re.compile(r"\b(?:gh[oprsu]_[A-Za-z0-9]{10,}|github_pat_\w{10,})"),
     "a token of GitLab": re.compile(r"\bglpat-[\w-]{8,}"),
     "a token of Hugging Face": re.compile(r"\bhf_[A-Za-z0-9]{10,}"),
-    "an API key": re.compile(r"(?<![\w-])sk-(?=[\w-]*\d)[\w-]{16,}"),
+    "an API key": re.compile(r"(?<!\w)sk-(?=[\w-]{0,60}\d)[\w-]{16,}"),
     "a token of Slack": re.compile(r"\bxox[a-z]-[\w-]{8,}"),
     "a signed token": re.compile(r"\beyJ[\w-]{8,300}\.eyJ[\w-]+"),
     "a bearer token": re.compile(r"(?i:\bbearer)\s+(?![$<{])[\w.~+/=-]{8,}"),
@@ -36,3 +36,10 @@ PATTERNS: Mapping[str, re.Pattern[str]] = {
 def secret_in(text: str) -> str:
     """The kind of secret that ``text`` seems to hold, or nothing."""
     return next((kind for kind, pattern in PATTERNS.items() if pattern.search(text)), "")
+
+
+def without_secrets(text: str) -> str:
+    """``text`` with ``***`` where it seems to hold a secret."""
+    for pattern in PATTERNS.values():
+        text = pattern.sub("***", text)
+    return text

@@ -53,8 +53,8 @@ def check_together(configs: Sequence[Config]) -> Iterator[Finding]:
 
 def _identity(config: Config) -> Iterator[Mark]:
     keys = _ACCOUNTS.get(config.provider)
-    name = config.string("cluster_name")
-    if keys is not None and name:
+    name = config.document.value.get("cluster_name", config.defaults.get("cluster_name"))
+    if keys is not None and isinstance(name, str):
         account = [str(config.get("provider", key)) for key in keys]
         yield ("cluster_name",), (config.provider, name, *account)
 
