@@ -191,6 +191,10 @@ def _check_autoscaler(resource: Resource) -> Iterator[Finding]:
     config, place = resource.config, resource.at("autoscalerOptions")
     options = config.mapping(*place)
     version, mode = options.get("version"), options.get("upscalingMode")
+    idle = config.integer(*place, "idleTimeoutSeconds")
+    if idle is not None and idle < 0:
+        text = f"{idle} is negative; write 0 or more"
+        yield config.error("kuberay-negative", (*place, "idleTimeoutSeconds"), text)
     if options and not resource.autoscaled:
         text = "ignored without enableInTreeAutoscaling: true; write that, or remove it"
         yield config.warning("kuberay-autoscaler-off", place, text)
@@ -227,6 +231,9 @@ def _check_tokens(resource: Resource) -> Iterator[Finding]:
         text = "mode token needs rayVersion: 2.52.0 or later; write it"
         yield config.error("auth-ray-too-old", place, text)
     if options.get("enableK8sTokenAuth") is True:
+        if mode != "token":
+            text = "needs mode: token"
+            yield config.error("kuberay-k8s-tokens", (*place, "enableK8sTokenAuth"), text)
         if known is not None and known < TOKENS_OF_KUBERNETES_SINCE:
             text = "tokens of Kubernetes need Ray 2.55 or later"
             yield config.error("auth-ray-too-old", (*place, "enableK8sTokenAuth"), text)

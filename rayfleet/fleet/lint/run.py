@@ -8,7 +8,17 @@ from shlex import quote
 
 from rayfleet.fleet.document import Document, Problem
 from rayfleet.fleet.lint import authentication as auth
-from rayfleet.fleet.lint import commands, docker, files, kuberay, providers, scaling, secrets, shape
+from rayfleet.fleet.lint import (
+    commands,
+    docker,
+    files,
+    kuberay,
+    kuberay_head,
+    providers,
+    scaling,
+    secrets,
+    shape,
+)
 from rayfleet.fleet.lint.config import Config
 from rayfleet.fleet.lint.finding import Finding, printable
 from rayfleet.fleet.lint.kinds import Kind, kind_of
@@ -48,7 +58,12 @@ RULES: tuple[Rule, ...] = (
 """What a cluster config of Ray's launcher is held against."""
 OF_THE_OPERATOR: tuple[Rule, ...] = (files.check_keys,)
 """What is only right or wrong on the machine that runs `ray up`."""
-OF_KUBERAY: tuple[Rule, ...] = (kuberay.check_resource, secrets.check_secrets)
+OF_KUBERAY: tuple[Rule, ...] = (
+    kuberay.check_resource,
+    kuberay_head.check_head,
+    secrets.check_secrets,
+)
+"""What a resource of KubeRay is held against."""
 
 
 def lint_text(text: str, *, shown: str) -> list[Finding]:
