@@ -193,7 +193,7 @@ class Reader:
             return str(node.value)
         try:
             value: Value = self._scalars.construct_object(node)
-        except (ValueError, KeyError, OverflowError):
+        except (ValueError, KeyError, IndexError, OverflowError):
             self._note(None, trail, f"{node.value!r} is no {node.tag[len(STANDARD) :]}; quote it")
             return None
         if isinstance(value, int) and value.bit_length() > INTEGER_BITS:

@@ -11,6 +11,7 @@ import pytest
 from rayfleet.fleet.lint.finding import Finding
 from rayfleet.fleet.lint.run import lint_files
 from rayfleet.fleet.lint.source import LARGEST
+from tests.unit.fleet.conftest import Place
 from tests.unit.fleet.lint.examples import GOOD, lint, marked, spoiled
 
 BAD: dict[str, tuple[bytes, int, str]] = {
@@ -106,6 +107,15 @@ def test_anchors_aliases_and_merge_keys_are_read(tmp_path: Path) -> None:
 def test_an_alias_of_itself_is_an_error(tmp_path: Path) -> None:
     found = lint(tmp_path, f"{GOOD['aws']}metadata: &a\n  a: *a #!\n")
     assert [(one.rule, one.level) for one in found] == [("yaml", "error")]
+
+
+def test_a_number_without_digits_is_an_error(tmp_path: Path, place: Place) -> None:
+    found = lint(
+        tmp_path, spoiled("aws", {"max_workers: 3\nprov": "max_workers: !!int '' #!\nprov"})
+    )
+    assert {one.rule for one in found} == {"yaml", "wrong-type"}
+    place.edit({"{min: 1, max: 4}": "{min: 1, max: !!int ''}"})
+    assert any("is no int; quote it" in problem for problem in place.problems())
 
 
 def test_a_key_twice_is_an_error(tmp_path: Path) -> None:
