@@ -16,6 +16,7 @@ _TOKEN_PATH = re.compile(r"\bRAY_AUTH_TOKEN_PATH=['\"]?([^\s'\";&|]+)")
 _VERSION = re.compile(
     r"(?:\brayproject/ray(?:-[a-z]+)?:|\bray(?:\[[\w,-]*\])?==|\bray-)(\d+)\.(\d+)\.\w+"
 )
+_MAKES_A_TOKEN = re.compile(r"\bget-auth-token\b[^;&|]{0,100}--generate\b")
 TOKENS_SINCE = (2, 52)
 _MODES = ("token", "disabled")
 
@@ -58,6 +59,16 @@ def check_token(config: Config) -> Iterator[Finding]:
                 yield config.warning("auth-token-missing", place, f"{what} from; add the command")
 
 
+def check_one_token(config: Config) -> Iterator[Finding]:
+    """The token is one and the same on every node."""
+    for place, text in config.commands(
+        "initialization_commands", "setup_commands", "worker_setup_commands"
+    ):
+        if _MAKES_A_TOKEN.search(text):
+            what = "makes another token on every node, so no worker can join; make it once, here,"
+            yield config.error("auth-token-of-each", place, f"{what} and mount it")
+
+
 def check_ray_knows_tokens(config: Config) -> Iterator[Finding]:
     """Before 2.52 Ray takes no notice of the mode, and is open."""
     modes = {(_modes(config, role)[1] or "").lower() for role in ROLES}
@@ -97,7 +108,7 @@ def _sets_on_host(config: Config) -> bool:
 
 def _brings_a_token(trail: Trail, text: str) -> bool:
     keys = " ".join(map(str, trail))
-    signs = ("auth_token", "RAY_AUTH_TOKEN", "--env-file", "get-auth-token")
+    signs = ("auth_token", "RAY_AUTH_TOKEN", "--env-file", "auth-token")
     return any(sign in text or sign in keys for sign in signs)
 
 

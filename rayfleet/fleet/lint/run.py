@@ -50,6 +50,7 @@ RULES: tuple[Rule, ...] = (
     commands.check_ray_version,
     auth.check_auth_mode,
     auth.check_token,
+    auth.check_one_token,
     auth.check_ray_knows_tokens,
     files.check_mounts,
     files.check_user,

@@ -674,6 +674,13 @@ TRAPS: dict[str, Trap] = {
         "auth-token-missing",
         "nothing in this file lays down /run/key/token",
     ),
+    "a token of each node's own": (
+        "local",
+        {SETUP: f"{SETUP}  - ray get-auth-token --generate > /dev/null #!\n"},
+        "error",
+        "auth-token-of-each",
+        "make it once",
+    ),
     "a Ray before tokens": (
         "aws",
         {
