@@ -129,7 +129,7 @@ class Config:
                 yield place, text
 
     def texts(self) -> Iterator[Text]:
-        """Every text of the file, and every key as a text of its own."""
+        """Every text of the file that is no key, in no order."""
         waiting: list[tuple[Trail, Value]] = [((), self.document.value)]
         while waiting:
             trail, value = waiting.pop()

@@ -108,7 +108,7 @@ def _check_names(resource: Resource) -> Iterator[Finding]:
     ):
         text = f"{printable(name)!r} must be up to {resource.longest_name} of a-z, 0-9 and -, a"
         yield config.error("kuberay-name", place, f"{text} letter first")
-    taken: dict[str, int] = {}
+    taken: set[str] = set()
     for where, group in resource.groups:
         own = group.get("groupName")
         if not isinstance(own, str) or not own:
@@ -117,7 +117,7 @@ def _check_names(resource: Resource) -> Iterator[Finding]:
             text = f"{printable(own)} names two groups, whose pods get mixed up; write another"
             yield config.error("kuberay-group-name", (*where, "groupName"), text)
         else:
-            taken[own] = 1
+            taken.add(own)
 
 
 def _check_keys(resource: Resource) -> Iterator[Finding]:

@@ -9,11 +9,10 @@ from rayfleet.fleet.lint.config import Config
 from rayfleet.fleet.lint.finding import Finding
 from rayfleet.fleet.lint.kuberay import Resource, resource_of
 
-# Where what such a variable says belongs with gcsFaultToleranceOptions.
+# Where in gcsFaultToleranceOptions the value of a variable belongs.
 BELONGS: Mapping[str, str] = {
     "RAY_REDIS_ADDRESS": "redisAddress",
     "REDIS_PASSWORD": "redisPassword",
-    "REDIS_USERNAME": "redisUsername",
 }
 OF_REDIS = ("redisAddress", "redisUsername", "redisPassword", "externalStorageNamespace")
 AUTOSCALER_V2 = "RAY_enable_autoscaler_v2"
@@ -65,9 +64,9 @@ def _check_recovery(resource: Resource) -> Iterator[Finding]:
     if "redis-password" in start:
         text = "KubeRay refuses it there; write gcsFaultToleranceOptions.redisPassword"
         yield config.error("kuberay-redis", (*head, "rayStartParams", "redis-password"), text)
-    for name in ("RAY_REDIS_ADDRESS", "REDIS_PASSWORD"):
+    for name, key in BELONGS.items():
         if name in variables:
-            text = f"KubeRay refuses it there; write gcsFaultToleranceOptions.{BELONGS[name]}"
+            text = f"KubeRay refuses it there; write gcsFaultToleranceOptions.{key}"
             yield config.error("kuberay-redis", variables[name], text)
     for key in OF_REDIS if options.get("backend") == "rocksdb" else ():
         if key in options:

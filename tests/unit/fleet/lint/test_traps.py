@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rayfleet.fleet.render import check_config
 from tests.unit.fleet.lint.examples import GOOD, TYPES, lint, marked, spoiled
 
 # provider, edits (the line of the finding ends in #!), level, rule, a part of the text
@@ -783,6 +784,17 @@ def test_no_false_alarm(name: str, tmp_path: Path) -> None:
 def test_a_wrong_key_does_not_hide_what_it_means(tmp_path: Path) -> None:
     text = spoiled("aws", {"aws-farm": "my farm", "max_workers: 3\nprov": "nonsense: 1\nprov"})
     assert {"unknown-key", "cluster-name"} <= {one.rule for one in lint(tmp_path, text)}
+
+
+@pytest.mark.parametrize(
+    "local", ['"~nosuchuser/file"', f'"/{"x" * 300}"', r'"a\0b"', '"~/\u2028"']
+)
+def test_a_path_that_cannot_be_is_a_file_that_is_not_there(local: str, tmp_path: Path) -> None:
+    mount = f"file_mounts:\n  /remote: {local}\nsetup_commands:"
+    text = spoiled("aws", {"setup_commands:": mount})
+    assert [one.rule for one in lint(tmp_path, text)] == ["file-missing"]
+    # The same rule reads what our own templates render.
+    assert [one.partition(":")[0] for one in check_config(text)] == ["file_mounts./remote"]
 
 
 def test_a_private_key_that_others_may_read(tmp_path: Path) -> None:
