@@ -48,7 +48,7 @@ def check_restart(config: Config) -> Iterator[Finding]:
     for role in ROLES:
         options = config.options(role)
         if not any(REMOVES_NOT.search(text) for _, text in options):
-            for place, text in _own(role, joined(options)):
+            for place, text in joined(options):
                 if RESTARTS.search(text):
                     what = "Ray adds --rm, which Docker refuses beside a restart policy; add --rm=0"
                     yield config.error("restart-without-rm", place, what)
@@ -59,7 +59,7 @@ def check_memory(config: Config) -> Iterator[Finding]:
     for role in ROLES:
         sizes = [
             (place, size)
-            for place, text in _own(role, joined(config.options(role)))
+            for place, text in joined(config.options(role))
             for found in SHM_SIZE.findall(text)
             if (size := _bytes(found)) is not None
         ]
@@ -96,13 +96,6 @@ def joined(options: list[Text]) -> Iterator[Text]:
         waiting = (place, text)
     if waiting is not None:
         yield waiting
-
-
-def _own(role: str, options: Iterator[Text]) -> Iterator[Text]:
-    """What head and worker share counts once, as the head's."""
-    for place, text in options:
-        if role == "head" or place[:2] != ("docker", "run_options"):
-            yield place, text
 
 
 def _needs(config: Config, role: str) -> Iterator[tuple[int, str, str]]:

@@ -502,6 +502,28 @@ TRAPS: dict[str, Trap] = {
         "shm-below-cache",
         "10.0 GiB of shared memory, and gcsfuse's cache there may take 15.6 GiB",
     ),
+    "shared memory of all below the cache of workers": (
+        "aws",
+        {
+            RUN_OPTION: f"{RUN_OPTION}    - --shm-size=10gb #!\n",
+            "head_start_ray_commands:": "worker_setup_commands:\n"
+            "  - gcsfuse --cache-dir /dev/shm --file-cache-max-size-mb=16000 b /m\n"
+            "head_start_ray_commands:",
+        },
+        "error",
+        "shm-below-cache",
+        "gcsfuse's cache there may take 15.6 GiB",
+    ),
+    "a restart policy of all, with --rm=0 on the head": (
+        "aws",
+        {
+            RUN_OPTION: f"{RUN_OPTION}    - --restart=always #!\n"
+            "  head_run_options:\n    - --rm=0\n",
+        },
+        "error",
+        "restart-without-rm",
+        "--rm=0",
+    ),
     "shared memory below the object store": (
         "aws",
         {
