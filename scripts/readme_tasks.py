@@ -13,9 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from invoke.collection import Collection
+from invoke.parser.argument import Argument
 from invoke.tasks import Task
 
 from rayfleet.tasks import ns
+from rayfleet.tasks.words import Word, Words
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 BEGIN, END = "<!-- tasks: begin -->", "<!-- tasks: end -->"
@@ -53,12 +55,14 @@ def summary(task: Task[object]) -> str:
 
 def options(task: Task[object]) -> str:
     """The arguments of a task as one types them: `--flag`, or `WORD` for a positional one."""
-    # Invoke counts every parameter without a default as positional, lists included.
-    words = set(task.positional) - set(task.iterable)
-    return " ".join(
-        f"`{name.upper() if name in words else '--' + name.replace('_', '-')}`"
-        for name in (argument.name for argument in task.get_arguments())
-    )
+    return " ".join(f"`{_typed(argument)}`" for argument in task.get_arguments())
+
+
+def _typed(argument: Argument) -> str:
+    name = str(argument.name)
+    if isinstance(argument, Word):
+        return name.upper() + ("…" if isinstance(argument, Words) else "")
+    return "--" + name.replace("_", "-")
 
 
 def with_table(text: str, rendered: str) -> str:

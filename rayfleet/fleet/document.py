@@ -6,6 +6,7 @@ one's own, so that what a line says is what it means.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -80,7 +81,7 @@ def read_document(path: Path, *, shown: str) -> Document:
         raise _unreadable(shown, 1, "the file is empty; write project: NAME first")
     if not isinstance(root, MappingNode):
         raise _unreadable(shown, _line(root), "the file must be a mapping of keys")
-    reader = _Reader()
+    reader = Reader()
     value = reader.mapping(root, ())
     return Document(
         shown=shown,
@@ -99,7 +100,7 @@ def _compose(path: Path, shown: str) -> Node | None:
         if len(raw) > MOST_BYTES:
             raise _unreadable(shown, 1, f"larger than {MOST_BYTES} bytes, so it is no fleet file")
         text = raw.decode("utf-8-sig")
-        _refuse_depth(text)
+        refuse_depth(text)
         return yaml.compose(text, Loader=yaml.CSafeLoader)
     except OSError as error:
         problem = _unreadable(shown, 1, f"cannot be read: {error.strerror or error}")
@@ -134,8 +135,11 @@ def _readable(text: str, most: int) -> str:
     return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
-def _refuse_depth(text: str) -> None:
-    """Composing is recursive in C: some ten thousand brackets would end the interpreter."""
+def refuse_depth(text: str) -> None:
+    """Raise a YAMLError if ``text`` is no YAML, or nested too deeply to be composed.
+
+    Composing is recursive in C: some ten thousand brackets would end the interpreter.
+    """
     depth = 0
     for event in yaml.parse(text, Loader=yaml.CSafeLoader):
         depth += isinstance(event, yaml.CollectionStartEvent)
@@ -144,7 +148,7 @@ def _refuse_depth(text: str) -> None:
             raise yaml.MarkedYAMLError(problem="nested too deeply", problem_mark=event.start_mark)  # type: ignore[arg-type]  # the C mark is no subclass
 
 
-class _Reader:
+class Reader:
     """Turns nodes into values; collects lines and mistakes on the way."""
 
     def __init__(self) -> None:
@@ -156,7 +160,7 @@ class _Reader:
 
     def mapping(self, node: MappingNode, trail: Trail) -> dict[str, Value]:
         found: dict[str, Value] = {}
-        for key_node, value_node in node.value:
+        for key_node, value_node in self._pairs(node):
             key = self._key(key_node, trail)
             if key is None:
                 continue
@@ -168,6 +172,9 @@ class _Reader:
             self.lines[here] = _line(key_node)
             found[key] = self._value(value_node, here)
         return found
+
+    def _pairs(self, node: MappingNode) -> Sequence[tuple[Node, Node]]:
+        return list(node.value)
 
     def _key(self, node: Node, trail: Trail) -> str | None:
         if not isinstance(node, ScalarNode):
@@ -185,6 +192,9 @@ class _Reader:
             self._note(None, trail[:2], "nested too deeply to mean anything here; remove it")
             return None
         self._seen.add(id(node))
+        return self._content(node, trail)
+
+    def _content(self, node: Node, trail: Trail) -> Value:
         if isinstance(node, ScalarNode):
             return self._scalar(node, trail)
         if node.tag not in (STANDARD + "map", STANDARD + "seq"):
@@ -211,7 +221,7 @@ class _Reader:
             return str(node.value)
         try:
             value: Value = self._scalars.construct_object(node)
-        except (ValueError, KeyError, OverflowError):
+        except (ValueError, KeyError, IndexError, OverflowError):
             self._note(None, trail, f"{node.value!r} is no {node.tag[len(STANDARD) :]}; quote it")
             return None
         if isinstance(value, int) and value.bit_length() > INTEGER_BITS:

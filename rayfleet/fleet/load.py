@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from shlex import quote
 
 from rayfleet.arguments import age_of, duration_of
 from rayfleet.errors import FleetFileError
 from rayfleet.fleet.check import check_document
-from rayfleet.fleet.document import Problem, read_document
+from rayfleet.fleet.document import Document, Problem, read_document
+from rayfleet.fleet.lint.kinds import Kind, kind_of
 from rayfleet.fleet.model import (
     Auth,
     AuthMode,
@@ -52,6 +54,7 @@ def load_fleet(path: Path, *, root: Path, state: Path, look: bool = True) -> Fle
     """
     shown = str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
     document = read_document(path, shown=shown)
+    _refuse_cluster_config(document)
     entry, misshapen = read_shape(document)
     senseless = check_document(document, root=root)
     problems = _distinct((*document.problems, *misshapen, *senseless))
@@ -61,6 +64,17 @@ def load_fleet(path: Path, *, root: Path, state: Path, look: bool = True) -> Fle
     sandboxed = any(_provider(entry, one) is Provider.SANDBOX for one in entry.clusters.values())
     place = read_place(state) if sandboxed and look else None
     return _fleet(entry, path=path, root=root, state=state, place=place)
+
+
+def _refuse_cluster_config(document: Document) -> None:
+    kind = kind_of(document.value)
+    if kind in (Kind.RAY, Kind.KUBERAY):
+        raise FleetFileError(
+            document.shown,
+            [f"{document.shown}:1: this is {kind} and no fleet file"],
+            next_step=f"invoke fleet.lint {quote(document.shown)} (and name a fleet file:"
+            " INVOKE_FLEET=infra/fleet.yaml)",
+        )
 
 
 def _distinct(problems: Iterable[Problem]) -> list[Problem]:

@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterable, Mapping
-from functools import cache
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import yaml
+from typing import TYPE_CHECKING
 
 from rayfleet.errors import PrerequisiteMissing, ToolFailed, UsageError
 from rayfleet.fleet.accelerators import node_types
-from rayfleet.fleet.lint import lint_config
+from rayfleet.fleet.lint.finding import Finding
+from rayfleet.fleet.lint.run import lint_text
 from rayfleet.fleet.model import Cluster, Fleet, Pin
 from rayfleet.fleet.references import image_reference
 from rayfleet.fleet.token_versions import LATEST, read_versions
@@ -56,24 +53,23 @@ def render_configs(
 
 
 def check_config(text: str) -> list[str]:
-    """What is wrong with a Ray cluster config: Ray's own schema, then what Ray lets through.
+    """What is wrong with a config that was rendered, as lines; see :func:`lint_rendered`.
 
     Raises:
         PrerequisiteMissing: Ray, which brings the schema, is not installed.
     """
-    from jsonschema import Draft7Validator
+    return [finding.text for finding in lint_rendered(text)]
 
-    try:
-        config = yaml.load(text, Loader=yaml.CSafeLoader)
-    except (yaml.YAMLError, ValueError) as error:
-        return [f"not YAML: {' '.join(str(error).split())}"]
-    if not isinstance(config, dict):
-        return ["not a mapping"]
-    errors = sorted(Draft7Validator(_ray_schema()).iter_errors(config), key=lambda e: str(e.path))
-    against = [
-        f"{'.'.join(map(str, error.path)) or 'top level'}: {error.message}" for error in errors
-    ]
-    return against or lint_config(config)
+
+def lint_rendered(text: str) -> list[Finding]:
+    """What must not be in a config that was rendered: errors, and warnings too, because our
+    templates can do better. A tag that moves is the fleet file's, and lint warns of it there.
+
+    Raises:
+        PrerequisiteMissing: Ray, which brings the schema, is not installed.
+    """
+    found = lint_text(text, shown="the config")
+    return [finding for finding in found if finding.rule != "image-moves"]
 
 
 def checked_configs(configs: Mapping[str, str]) -> Mapping[str, str]:
@@ -151,14 +147,3 @@ def _render(
             next_step="mend the template, then run: invoke fleet.lint",
         ) from error
     return text.rstrip("\n") + "\n"
-
-
-@cache
-def _ray_schema() -> dict[str, Any]:
-    # Importing ray takes a third of a second; finding it does not.
-    found = find_spec("ray")
-    if found is None or found.origin is None:
-        raise PrerequisiteMissing("Ray is not installed", next_step="invoke doctor")
-    path = Path(found.origin).parent / "autoscaler" / "ray-schema.json"
-    schema: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    return schema

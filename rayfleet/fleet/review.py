@@ -3,35 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
+from shlex import quote
 
 from rayfleet.console import Console
 from rayfleet.errors import RayfleetError, UsageError
 from rayfleet.fleet.accelerators import ACCELERATORS
 from rayfleet.fleet.configs import TEMPLATES
+from rayfleet.fleet.lint.finding import Finding, printable
+from rayfleet.fleet.lint.run import lint_files
 from rayfleet.fleet.model import AuthMode, Cluster, Fleet, Pin, knows_tokens
 from rayfleet.fleet.pins import read_pins
-from rayfleet.fleet.render import check_config, render_configs
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One line of ``fleet.lint``; only errors make it fail."""
-
-    level: str
-    where: str
-    text: str
-
-    @property
-    def is_error(self) -> bool:
-        """True when the fleet cannot be worked with as it is."""
-        return self.level == "error"
-
-    @property
-    def line(self) -> str:
-        """``level: where: text``."""
-        return f"{self.level}: {self.where}: {self.text}"
+from rayfleet.fleet.render import lint_rendered, render_configs
 
 
 def review_fleet(fleet: Fleet, *, root: Path) -> tuple[Finding, ...]:
@@ -49,28 +32,45 @@ def review_fleet(fleet: Fleet, *, root: Path) -> tuple[Finding, ...]:
     return tuple(found)
 
 
-def show_findings(found: Sequence[Finding], console: Console, *, as_json: bool) -> None:
-    """Print one line per finding, or all as JSON."""
+def review_files(names: Sequence[str]) -> tuple[Finding, ...]:
+    """Look at cluster configs of Ray and KubeRay that are none of a fleet's.
+
+    Raises:
+        PrerequisiteMissing: Ray, which brings the schema, is not installed.
+    """
+    return lint_files([Path(name) for name in names])
+
+
+def show_findings(
+    found: Sequence[Finding], console: Console, *, as_json: bool, files: int = 0
+) -> None:
+    """Print one line per finding, or all as JSON; ``files`` were looked at, or the fleet (0)."""
     if as_json:
-        console.json([asdict(finding) for finding in found])
+        console.json([finding.record for finding in found])
         return
     for finding in found:
         console.data(finding.line)
     if not found:
-        console.say("nothing to say: the fleet file, the pins and the configs are fine")
+        what = "the fleet file, the pins and the configs are fine"
+        if files:
+            what = "the file is fine" if files == 1 else f"the {files} files are fine"
+        console.say(f"nothing to say: {what}")
 
 
-def refuse_errors(found: Sequence[Finding]) -> None:
-    """Do nothing if there are only warnings.
+def refuse_errors(
+    found: Sequence[Finding], *, again: Sequence[str] = ("invoke fleet.lint",)
+) -> None:
+    """Do nothing if there are only warnings; ``again`` is what to run once all is mended.
 
     Raises:
         UsageError: there are errors.
     """
     errors = [finding for finding in found if finding.is_error]
     if errors:
+        command = " ".join((again[0], *(quote(printable(word, longest=200)) for word in again[1:])))
         raise UsageError(
             f"lint found {len(errors)} error{'s' if len(errors) != 1 else ''}",
-            next_step="mend what is listed above, then run: invoke fleet.lint",
+            next_step=f"mend what is listed above, then run: {command}",
         )
 
 
@@ -121,8 +121,11 @@ def _review_config(
     except RayfleetError as error:
         yield Finding(level="error", where=cluster.name, text=f"{error.what}: {error.why}")
         return
-    for fault in check_config(texts[cluster.name]):
-        yield Finding(level="error", where=cluster.name, text=fault)
+    for found in lint_rendered(texts[cluster.name]):
+        # Its lines are nobody's: a template made them.
+        yield Finding(
+            level="error", where=cluster.name, rule=found.rule, key=found.key, text=found.text
+        )
 
 
 def _warning(where: str, text: str) -> Finding:

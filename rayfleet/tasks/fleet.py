@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from invoke.context import Context
 
+from rayfleet.console import Console
 from rayfleet.tasks.edge import chosen, open_session
 from rayfleet.tasks.words import task
 
@@ -42,16 +43,28 @@ def update_configs(
 
 
 @task(
-    help={"json": "Print the findings as JSON."},
+    positional=["file"],
+    iterable=["file"],
+    help={
+        "file": "Check these Ray cluster configs or KubeRay manifests instead; any provider.",
+        "json": "Print the findings as JSON.",
+    },
 )
-def lint(context: Context, json: bool = False) -> None:
-    """Check the fleet file, the pins and the configs."""
+def lint(context: Context, file: list[str] | None = None, json: bool = False) -> None:
+    """Check the fleet and its configs, or any Ray cluster config."""
     from rayfleet.fleet import review
 
-    session = open_session(context)
-    found = review.review_fleet(session.fleet(), root=session.project.root)
-    review.show_findings(found, session.console, as_json=json)
-    review.refuse_errors(found)
+    if file:
+        # No project and no fleet is needed to look at files of others.
+        console, found = Console(), review.review_files(file)
+    else:
+        session = open_session(context)
+        console, found = (
+            session.console,
+            review.review_fleet(session.fleet(), root=session.project.root),
+        )
+    review.show_findings(found, console, as_json=json, files=len(file or ()))
+    review.refuse_errors(found, again=["invoke fleet.lint", *(file or ())])
 
 
 @task(

@@ -57,6 +57,24 @@ class OptionalWord(Word):
         self.set_value(given, cast=True)
 
 
+class Words(Word):
+    """A positional argument that takes every word that is no option; none is fine as well."""
+
+    @property
+    def value(self) -> Any:
+        """What was given, else an empty list, and None while the parser has a word to place."""
+        return None if _places_a_word(_asker(sys._getframe(1))) else self._value
+
+    @value.setter
+    def value(self, given: str) -> None:
+        self.set_value(given)
+
+    def set_value(self, value: Any, cast: bool = True) -> None:  # noqa: ARG002 (Invoke's)
+        """Add one more; Invoke's own method asks for the value, which is None to it."""
+        self.raw_value = value
+        self._value = [*(self._value or ()), value]
+
+
 def task(*body: Any, **options: Any) -> Callable[..., Any]:
     """Invoke's decorator, for a :class:`WordTask` without one-letter flags of Invoke's choice."""
     return invoke_task(*body, **{"klass": WordTask, "auto_shortflags": False, **options})
@@ -66,12 +84,19 @@ class WordTask(Task[Any]):
     """A task with positional arguments; those that have a default may be left out."""
 
     def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
-        """Invoke's own answer, with words for positional arguments. Lists stay as they are."""
+        """Invoke's own answer, with words for positional arguments.
+
+        A list without a default is positional in Invoke's eyes only, and stays an option.
+        """
         texts = dict(self.help)
         arguments: list[Argument] = super().get_arguments(ignore_unknown_help)
         self.help = texts  # Invoke takes each text out of the task: the next to ask had none
+        parameters = self.argspec(self.body).parameters
         for argument in arguments:
-            if argument.positional and argument.kind is not list:
+            if argument.positional and argument.kind is list:
+                if parameters[str(argument.name)].default is None:
+                    argument.__class__ = Words
+            elif argument.positional:
                 argument.__class__ = Word if argument.default is None else OptionalWord
         return arguments
 

@@ -139,7 +139,7 @@ def test_one_bad_config_keeps_all_files_as_they_are(pinned: Place, console: Cons
     template = pinned.root / "infra" / "templates" / "gcp.yaml.j2"
     template.write_text(template.read_text() + "{% if cluster.tag %}wrong: 1{% endif %}\n")
     before = {path: path.read_text() for path in (pinned.root / "infra/clusters").iterdir()}
-    with pytest.raises(ToolFailed, match=r"us-west4: top level: Additional properties"):
+    with pytest.raises(ToolFailed, match=r"us-west4: wrong: unknown to Ray"):
         apply_update(plan(pinned), console)
     assert {path: path.read_text() for path in before} == before
 

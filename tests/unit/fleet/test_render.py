@@ -169,7 +169,7 @@ def test_text_from_the_fleet_file_cannot_break_out_of_its_scalar(place: Place) -
 
 
 def test_what_ray_cannot_work_with_is_refused_with_the_cluster_named(place: Place) -> None:
-    with pytest.raises(ToolFailed, match=r"us-east5: top level: 'provider' is a required property"):
+    with pytest.raises(ToolFailed, match=r"us-east5: lacks provider, which Ray demands"):
         checked_configs({"us-east5": "cluster_name: a\n"})
-    assert check_config("- a") == ["not a mapping"]
+    assert check_config("- a") == ["not a mapping of keys, so no cluster config"]
     assert check_config("a: [")[0].startswith("not YAML")
