@@ -8,22 +8,32 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
 from rayfleet.console import Console
 from rayfleet.errors import PrerequisiteMissing, RayfleetError, UsageError
 from rayfleet.fleet.model import Fleet, ImageFamily, Pin
 from rayfleet.fleet.pins import write_pin
 from rayfleet.fleet.references import image_repository
+from rayfleet.image.build.built import BuiltImage, built_id, record_built
 from rayfleet.image.build.checkout import Checkout
 from rayfleet.image.build.context import exported_context, machine_build_config
 from rayfleet.image.engine import ImageEngine
 from rayfleet.image.layers.blobs import BlobCache
+from rayfleet.image.layers.collect import LocalImage
 from rayfleet.image.oci.credentials import login_for
 from rayfleet.image.oci.limits import Limits
 from rayfleet.image.oci.registries import Registries
-from rayfleet.image.plan import BuildPlan, Selection, plan_build, refuse_dirty, task_command
+from rayfleet.image.plan import (
+    BuildPlan,
+    Selection,
+    plan_build,
+    refuse_changed,
+    refuse_dirty,
+    task_command,
+)
 from rayfleet.image.publish.publication import Publication
-from rayfleet.image.publish.published import BuiltImage, Published
+from rayfleet.image.publish.published import Published
 from rayfleet.image.publish.publisher import Publisher
 from rayfleet.image.publish.standalone import check_registries
 from rayfleet.image.publish.survey import PublishPlan, survey
@@ -64,14 +74,11 @@ class Pipeline:
             UsageError: the fleet has no such image, or the project is not a git checkout.
             PrerequisiteMissing: the sandbox with the registries is not up.
         """
-        image = self._image_family()
-        paths = (image.dockerfile, *image.context)
-        checkout = Checkout(root=self.project.root)
-        revision = checkout.revision(paths)
+        checkout = self._checkout
         return plan_build(
-            image,
-            revision,
-            files=checkout.files(paths),
+            self._image_family(),
+            checkout.revision(self._watched()),
+            files=checkout.files(self._paths()),
             today=self.now().date(),
             destinations=self._destinations(),
         )
@@ -86,7 +93,9 @@ class Pipeline:
             PrerequisiteMissing: as :meth:`plan`.
         """
         plan = self.plan()
-        lacking = self.survey(Selection.of_build(plan, command=plan.command), built=False)
+        built = built_id(self.project.state, plan)
+        selection = Selection.of_build(plan, built, command=plan.command)
+        lacking = self.survey(selection, built=False)
         if as_json:
             self.console.json(plan.as_json() | lacking.as_json())
             return
@@ -113,7 +122,8 @@ class Pipeline:
             )
         plan = self.plan()
         refuse_dirty(plan, allow=self.allow_dirty, command=command)
-        return Selection.of_build(plan, command=command, pin=pin)
+        built = built_id(self.project.state, plan)
+        return Selection.of_build(plan, built, command=command, pin=pin)
 
     def survey(self, selection: Selection, *, built: bool = True) -> PublishPlan:
         """What each region lacks of an image; only reads. It need not exist unless ``built``.
@@ -148,15 +158,12 @@ class Pipeline:
         """
         with self._locked():
             plan = self.plan()
-            refuse_dirty(
-                plan,
-                allow=self.allow_dirty,
-                command=task_command("image.build", self.family),
-            )
+            command = task_command("image.build", self.family)
+            refuse_dirty(plan, allow=self.allow_dirty, command=command)
             engine = self._engine()
             with self.console.phase("check"):
                 self._check_engine(engine, plan)
-            return self._build(engine, plan)
+            return self._build(engine, plan, command)
 
     def release(self) -> Published:
         """Build the image, put it into every region and, last of all, pin it.
@@ -178,9 +185,9 @@ class Pipeline:
             with self.console.phase("check"):
                 self._check_engine(engine, plan)
                 check_registries(plan.destinations, registries, next_step=self._mend)
-            self._build(engine, plan)
-            selection = Selection.of_build(plan, command=plan.command)
-            return self._publish(selection, engine, registries, first_phase)
+            built = self._build(engine, plan, plan.command)
+            selection = Selection.of_build(plan, built.image.id, command=plan.command)
+            return self._publish(selection, built.image, engine, registries, first_phase)
 
     def publish(self, selection: Selection) -> Published:
         """Put an image that the engine has into every region and, if it says so, pin it.
@@ -196,10 +203,10 @@ class Pipeline:
         with self._locked(), self._registries() as registries:
             engine = self._engine()
             with self.console.phase("check"):
-                selection.find(engine)
+                image = selection.find(engine)
                 destinations = self._destinations()
                 check_registries(destinations, registries, next_step=self._mend)
-            return self._publish(selection, engine, registries, first_phase)
+            return self._publish(selection, image, engine, registries, first_phase)
 
     def _check_engine(self, engine: ImageEngine, plan: BuildPlan) -> None:
         """Find what would stop the run before minutes of building."""
@@ -216,31 +223,46 @@ class Pipeline:
                 next_step="invoke sandbox.up",
             )
 
-    def _build(self, engine: ImageEngine, plan: BuildPlan) -> BuiltImage:
+    def _build(self, engine: ImageEngine, plan: BuildPlan, command: str) -> BuiltImage:
         config = machine_build_config(os.environ)
-        folder = self.project.state / "build" / plan.family
+        folder, prefix = self.project.state / "build" / plan.family, self._checkout.prefix
         started = time.monotonic()
         with (
             self.console.phase("build"),
-            exported_context(self.project.root, plan.files, config, folder=folder) as context,
+            exported_context(
+                self.project.root, plan.files, config, folder=folder, prefix=prefix
+            ) as context,
         ):
+            self._refuse_changed(plan, context, command)
             image = engine.build(
                 plan,
                 context,
                 log=self.project.logs(f"build-{plan.family}"),
                 on_step=self.console.event,
             )
+        record_built(self.project.state, plan, image)
         return BuiltImage(
             family=plan.family,
-            id=image,
+            image=engine.look_up(image),
             names=tuple(f"{plan.local_repository}:{tag}" for tag in (plan.pin_tag, "latest")),
-            size=engine.look_up(image).size,
             commit=plan.commit,
             seconds=time.monotonic() - started,
         )
 
+    def _refuse_changed(self, plan: BuildPlan, context: Path, command: str) -> None:
+        """Ask git again, now that ``context`` has the files: of them, and of the checkout."""
+        checkout = self._checkout
+        copied = () if plan.changed else checkout.changed_in(context, self._paths())
+        again = command + (" --allow-dirty" if self.allow_dirty else "")
+        refuse_changed(plan, checkout.revision(self._watched()), copied, command=again)
+
     def _publish(
-        self, selection: Selection, engine: ImageEngine, registries: Registries, first_phase: int
+        self,
+        selection: Selection,
+        image: LocalImage,
+        engine: ImageEngine,
+        registries: Registries,
+        first_phase: int,
     ) -> Published:
         started = self.now()
         family = self._image_family()
@@ -254,7 +276,7 @@ class Pipeline:
                 registries=registries,
                 compression=family.compression,
                 console=self.console,
-            ).publish(selection.name, destinations, selection.tags)
+            ).publish(image, destinations, selection.tags, name=selection.name)
         return Published(
             family=self.family,
             tag=selection.pin_tag or selection.tags[0],
@@ -282,6 +304,22 @@ class Pipeline:
         word = "pinned" if changed else "already pinned"
         self.console.say(f"{word}: {self.family} {pin.reference} in {self.project.shown(path)}")
         return changed
+
+    @property
+    def _checkout(self) -> Checkout:
+        return Checkout(root=self.project.root)
+
+    def _paths(self) -> tuple[str, ...]:
+        """What the build sees of the checkout."""
+        image = self._image_family()
+        return (image.dockerfile, *image.context)
+
+    def _watched(self) -> tuple[str, ...]:
+        """What the image comes from: the build's files, and the fleet file if it is among them."""
+        root, fleet = self.project.root.resolve(), self.project.fleet_file.resolve()
+        if not fleet.is_relative_to(root):
+            return self._paths()
+        return (*self._paths(), str(fleet.relative_to(root)))
 
     def _destinations(self) -> dict[str, str]:
         """``host/project/repository/name`` by region."""

@@ -140,10 +140,11 @@ def forget_images(site: Site) -> None:
 
 
 def write_project(root: Path) -> None:
-    """A git repository with a Dockerfile, one file to copy, and one file beside the context."""
+    """A git repository with a Dockerfile, one file to copy, a fleet file, and one file beside."""
     (root / "docker").mkdir(parents=True)
     (root / "docker" / "Dockerfile").write_text(DOCKERFILE)
     (root / "docker" / "hello").write_text("hello\n")
+    (root / "fleet.yaml").write_text("project: test-project\n")
     (root / "notes.txt").write_text("not part of the context\n")
     git(root, "init", "--quiet")
     commit(root, "First")
