@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 
 from rayfleet.console import Console
 from rayfleet.errors import PrerequisiteMissing, RayfleetError, UsageError
@@ -16,8 +14,7 @@ from rayfleet.fleet.model import Fleet, ImageFamily, Pin
 from rayfleet.fleet.pins import write_pin
 from rayfleet.fleet.references import image_repository
 from rayfleet.image.build.built import BuiltImage, built_id, record_built
-from rayfleet.image.build.checkout import Checkout
-from rayfleet.image.build.context import exported_context, machine_build_config
+from rayfleet.image.build.source import Source
 from rayfleet.image.engine import ImageEngine
 from rayfleet.image.layers.blobs import BlobCache
 from rayfleet.image.layers.collect import LocalImage
@@ -27,8 +24,6 @@ from rayfleet.image.oci.registries import Registries
 from rayfleet.image.plan import (
     BuildPlan,
     Selection,
-    plan_build,
-    refuse_changed,
     refuse_dirty,
     task_command,
 )
@@ -74,14 +69,7 @@ class Pipeline:
             UsageError: the fleet has no such image, or the project is not a git checkout.
             PrerequisiteMissing: the sandbox with the registries is not up.
         """
-        checkout = self._checkout
-        return plan_build(
-            self._image_family(),
-            checkout.revision(self._watched()),
-            files=checkout.files(self._paths()),
-            today=self.now().date(),
-            destinations=self._destinations(),
-        )
+        return self._source.plan(today=self.now().date(), destinations=self._destinations())
 
     def show_plan(self, *, as_json: bool) -> None:
         """Print what :meth:`release` would build, and what each region lacks of it; only read.
@@ -224,16 +212,9 @@ class Pipeline:
             )
 
     def _build(self, engine: ImageEngine, plan: BuildPlan, command: str) -> BuiltImage:
-        config = machine_build_config(os.environ)
-        folder, prefix = self.project.state / "build" / plan.family, self._checkout.prefix
+        again = command + (" --allow-dirty" if self.allow_dirty else "")
         started = time.monotonic()
-        with (
-            self.console.phase("build"),
-            exported_context(
-                self.project.root, plan.files, config, folder=folder, prefix=prefix
-            ) as context,
-        ):
-            self._refuse_changed(plan, context, command)
+        with self.console.phase("build"), self._source.copied(plan, again=again) as context:
             image = engine.build(
                 plan,
                 context,
@@ -248,13 +229,6 @@ class Pipeline:
             commit=plan.commit,
             seconds=time.monotonic() - started,
         )
-
-    def _refuse_changed(self, plan: BuildPlan, context: Path, command: str) -> None:
-        """Ask git again, now that ``context`` has the files: of them, and of the checkout."""
-        checkout = self._checkout
-        copied = () if plan.changed else checkout.changed_in(context, self._paths())
-        again = command + (" --allow-dirty" if self.allow_dirty else "")
-        refuse_changed(plan, checkout.revision(self._watched()), copied, command=again)
 
     def _publish(
         self,
@@ -306,20 +280,8 @@ class Pipeline:
         return changed
 
     @property
-    def _checkout(self) -> Checkout:
-        return Checkout(root=self.project.root)
-
-    def _paths(self) -> tuple[str, ...]:
-        """What the build sees of the checkout."""
-        image = self._image_family()
-        return (image.dockerfile, *image.context)
-
-    def _watched(self) -> tuple[str, ...]:
-        """What the image comes from: the build's files, and the fleet file if it is among them."""
-        root, fleet = self.project.root.resolve(), self.project.fleet_file.resolve()
-        if not fleet.is_relative_to(root):
-            return self._paths()
-        return (*self._paths(), str(fleet.relative_to(root)))
+    def _source(self) -> Source:
+        return Source(project=self.project, family=self._image_family())
 
     def _destinations(self) -> dict[str, str]:
         """``host/project/repository/name`` by region."""

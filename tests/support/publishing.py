@@ -137,6 +137,10 @@ def forget_images(site: Site) -> None:
     with closing(DockerClient.from_env()) as client:
         for name in engine_names(site):
             client.images.remove(name, force=True)
+        # What lost its name to another one.
+        title = f"org.opencontainers.image.title={site.name}"
+        for image in client.api.images(filters={"label": title}):
+            client.images.remove(image["Id"], force=True)
 
 
 def write_project(root: Path) -> None:

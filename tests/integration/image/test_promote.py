@@ -22,7 +22,7 @@ from rayfleet.errors import (
 from rayfleet.image.inspect import inspect_image
 from rayfleet.image.oci.client import RegistryClient
 from rayfleet.image.promote.carry import carry
-from rayfleet.image.promote.promoter import next_commands
+from rayfleet.image.promote.promoter import Promoter, next_commands
 from rayfleet.image.references import find_reference
 from rayfleet.locks import exclusive
 from tests.support.depot import Depot, make_depot
@@ -60,6 +60,35 @@ def test_a_pin_that_cleanup_policies_would_take_moves_neither_latest_nor_the_pin
             promoter.promote(depot.order("one", "v1", pin=True))
     assert depot.tags("cluster", "latest") == ["", ""]
     assert not depot.fleet.outputs.pins.exists()
+
+
+@pytest.mark.parametrize("kind", ["rollback", "promote", "promote to another image"])
+def test_an_api_that_does_not_answer_means_no_pin(depot: Depot, kind: str) -> None:
+    depot.pin("cluster", "one")
+    two = depot.pin("cluster", "two")
+    pins = depot.fleet.outputs.pins.read_bytes()
+    order = {
+        "rollback": depot.rollback(),
+        "promote": depot.order("one", "fresh", pin=True),
+        "promote to another image": depot.order("one", "vllm:fresh", pin=True),
+    }[kind]
+    # Nothing listens there.
+    dead = replace(depot.fleet, registries=replace(depot.fleet.registries, api="127.0.0.1:1"))
+    said = Console(out=io.StringIO(), err=io.StringIO())
+    with depot.open() as registries:
+        promoter = Promoter(
+            project=depot.project,
+            fleet=dead,
+            console=said,
+            registries=registries,
+            ensure_repositories=lambda *_: None,
+        )
+        with pytest.raises(Unreachable, match="so it is not pinned") as failed:
+            promoter.promote(order, yes=True)
+    assert failed.value.next_step
+    assert depot.fleet.outputs.pins.read_bytes() == pins
+    assert depot.tags("cluster", "latest") == [two, two]
+    assert depot.tags("cluster", "fresh") == depot.tags("vllm", "fresh") == ["", ""]
 
 
 def test_a_tag_is_given_in_every_region(depot: Depot) -> None:
