@@ -204,7 +204,9 @@ class Pipeline:
                 f"its tag says so: {plan.pin_tag}"
             )
         engine.check()
-        if self.fleet.is_sandbox and not engine.has_image(plan.base_image):
+        # Another base is another family's image, which the engine pulls.
+        made_here = self.fleet.is_sandbox and plan.base_image == self._image_family().base_image
+        if made_here and not engine.has_image(plan.base_image):
             raise PrerequisiteMissing(
                 f"the engine has no base image {plan.base_image}",
                 why="the sandbox makes it when it comes up",
@@ -281,7 +283,7 @@ class Pipeline:
 
     @property
     def _source(self) -> Source:
-        return Source(project=self.project, family=self._image_family())
+        return Source(project=self.project, fleet=self.fleet, family=self._image_family())
 
     def _destinations(self) -> dict[str, str]:
         """``host/project/repository/name`` by region."""

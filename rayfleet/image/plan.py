@@ -70,6 +70,7 @@ class BuildPlan:
             labels.VERSION: self.pin_tag,
             labels.REVISION: self.commit,
             labels.CREATED: f"{self.built.isoformat()}T00:00:00Z",
+            labels.BASE: self.base_image,
         }
 
     def arguments(self) -> dict[str, str]:
@@ -221,14 +222,18 @@ def plan_build(
     files: Sequence[str],
     today: date,
     destinations: Mapping[str, str],
+    base_image: str = "",
 ) -> BuildPlan:
-    """Decide the tags of a build of ``family`` at ``revision`` on ``today`` (UTC)."""
+    """Decide the tags of a build of ``family`` at ``revision`` on ``today`` (UTC).
+
+    ``base_image`` is the reference of what it is built on, where the family does not say it.
+    """
     suffix = "-dirty" if revision.changed else ""
     tags = (f"{revision.short}{suffix}", f"{today:%Y%m%d}{suffix}", "latest")
     return BuildPlan(
         family=family.family,
         image=family.name,
-        base_image=family.base_image,
+        base_image=base_image or family.base_image,
         dockerfile=family.dockerfile,
         files=tuple(files),
         commit=revision.commit,

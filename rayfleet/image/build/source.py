@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from rayfleet.fleet.model import ImageFamily
+from rayfleet.fleet.model import Fleet, ImageFamily
+from rayfleet.fleet.references import base_reference
 from rayfleet.image.build.checkout import Checkout
 from rayfleet.image.build.context import exported_context, machine_build_config
 from rayfleet.image.plan import BuildPlan, plan_build, refuse_changed
@@ -18,16 +19,19 @@ from rayfleet.project import Project
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """The files of ``family`` in the checkout of ``project``."""
+    """The files of an image family of ``fleet`` in the checkout of ``project``."""
 
     project: Project
+    fleet: Fleet
     family: ImageFamily
 
     def plan(self, *, today: date, destinations: Mapping[str, str]) -> BuildPlan:
         """What a build of it would be now.
 
         Raises:
-            UsageError: the project is not a git checkout, or has no such files.
+            UsageError: the project is not a git checkout, or has no such files; the image that
+                it is built on has no pin.
+            PrerequisiteMissing: the sandbox with that image is not up.
         """
         return plan_build(
             self.family,
@@ -35,6 +39,7 @@ class Source:
             files=self._checkout.files(self._paths),
             today=today,
             destinations=destinations,
+            base_image=base_reference(self.fleet, self.family.family),
         )
 
     @contextmanager
@@ -70,8 +75,10 @@ class Source:
 
     @property
     def _watched(self) -> tuple[str, ...]:
-        """What must be committed: the same, and the fleet file if it is in the checkout."""
-        root, fleet = self.project.root.resolve(), self.project.fleet_file.resolve()
-        if not fleet.is_relative_to(root):
-            return self._paths
-        return (*self._paths, str(fleet.relative_to(root)))
+        """What must be committed: the same, and of the checkout the fleet file, and the pin file
+        if a pin says what the image is built on."""
+        root, files = self.project.root.resolve(), [self.project.fleet_file]
+        if self.family.base_image in self.fleet.images:
+            files.append(self.fleet.outputs.pins)
+        ours = (file.resolve() for file in files)
+        return (*self._paths, *(str(f.relative_to(root)) for f in ours if f.is_relative_to(root)))

@@ -134,6 +134,7 @@ def test_the_build_gets_the_commit_and_one_date() -> None:
     }
     assert plan().labels()["org.opencontainers.image.created"] == "2026-11-20T00:00:00Z"
     assert plan().labels()["org.opencontainers.image.revision"] == COMMIT
+    assert plan().labels()["org.opencontainers.image.base.name"] == "debian:bookworm-slim"
 
 
 def test_the_plan_prints_as_text_and_as_json() -> None:
