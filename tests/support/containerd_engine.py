@@ -25,7 +25,7 @@ PACKAGES = (
     *("libc6", "libgcc-s1", "libsystemd0", "libseccomp2", "libcap2"),
 )
 DOWNLOAD_SECONDS = 300.0
-START_SECONDS = 120.0
+START_SECONDS = 300.0
 STOP_SECONDS = 60.0
 
 SETTINGS = {
