@@ -25,6 +25,7 @@ from rayfleet.image.promote.carry import carry
 from rayfleet.image.promote.promoter import Promoter, next_commands
 from rayfleet.image.references import find_reference
 from rayfleet.locks import exclusive
+from tests.support.artifact_registry import fleet_of
 from tests.support.depot import Depot, make_depot
 from tests.support.layered_images import (
     MANIFEST,
@@ -311,6 +312,17 @@ def test_a_rollback_goes_back_to_any_pin_by_tag_or_digest(depot: Depot) -> None:
 
 def test_next_come_the_clusters_that_run_the_image(depot: Depot) -> None:
     assert next_commands(depot.fleet, "cluster") == ()
+    (made,) = fleet_of(REGIONS).clusters.values()
+    one = replace(made, name="one", image="cluster", tag="")
+    others = {"fixed": replace(one, name="fixed", tag="v1"), "two": replace(one, name="two")}
+    fleet = replace(depot.fleet, clusters={"one": one, **others})
+    assert next_commands(fleet, "cluster") == (
+        "invoke update-configs",
+        "invoke restart --cluster one --cluster two",
+    )
+    fleet = replace(depot.fleet, clusters={"one": one})
+    assert next_commands(fleet, "cluster")[1] == "invoke restart --all"
+    assert next_commands(fleet, "vllm") == ()
 
 
 def test_an_inspection_shows_where_the_image_is(depot: Depot) -> None:
