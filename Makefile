@@ -31,7 +31,7 @@ lint: setup ## Lint and types only
 	@.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/mypy
 
 .PHONY: lock
-lock: setup ## Renew requirements.lock and docker/requirements.lock
+lock: setup ## Renew requirements.lock and the locks of docker/
 	@scripts/lock.sh
 
 .PHONY: readme

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from rayfleet.errors import PrerequisiteMissing, ToolFailed
@@ -22,7 +23,8 @@ def try_git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]
     env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     try:
         return subprocess.run(
-            ["git", "-C", str(folder), *arguments],
+            # A file system monitor answers for the checkout, whatever folder is asked about.
+            ["git", "-C", str(folder), "-c", "core.fsmonitor=false", *arguments],
             env=env | {"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -35,7 +37,7 @@ def try_git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]
         ) from error
     except subprocess.TimeoutExpired as error:
         raise ToolFailed(
-            f"git {arguments[0]} did not end within {GIT_SECONDS:.0f} s in {folder}"
+            f"git {_verb(arguments)} did not end within {GIT_SECONDS:.0f} s in {folder}"
         ) from error
 
 
@@ -43,8 +45,12 @@ def must_git(folder: Path, *arguments: str) -> bytes:
     """What git prints; :class:`ToolFailed` with its own words if it exits with anything but 0."""
     finished = try_git(folder, *arguments)
     if finished.returncode != 0:
-        raise ToolFailed(f"git {arguments[0]} failed in {folder}", why=words(finished))
+        raise ToolFailed(f"git {_verb(arguments)} failed in {folder}", why=words(finished))
     return finished.stdout
+
+
+def _verb(arguments: Sequence[str]) -> str:
+    return next(each for each in arguments if not each.startswith("-"))
 
 
 def names(listed: bytes) -> list[str]:

@@ -124,6 +124,20 @@ def _check_images(document: Document, root: Path) -> Iterator[Problem]:
                 text = f"the same repository and name as {first}; write another name"
                 yield document.problem((*trail, "name"), text)
         yield from _check_build(document, root, trail, entry)
+        bases = _bases(images, family)
+        if family in bases and family == min(bases):  # of a circle, one is reported
+            text = f"{family} is built on itself; write debian:bookworm-slim or another family"
+            yield document.problem((*trail, "base_image"), text)
+
+
+def _bases(images: Value, family: str) -> set[str]:
+    """The families that one is built on, directly or not."""
+    entries, found = dict(mappings(images)), set[str]()
+    base = entries[family].get("base_image")
+    while isinstance(base, str) and base in entries and base not in found:
+        found.add(base)
+        base = entries[base].get("base_image")
+    return found
 
 
 def _check_build(

@@ -90,7 +90,8 @@ class ImageFamily:
 
     ``name`` is the image's name inside ``repository``; ``dockerfile`` is relative to the
     project; ``context`` lists the files and folders (relative to the project) that the build
-    sees, and nothing else; ``base_image`` becomes the build argument BASE_IMAGE.
+    sees, and nothing else; ``base_image`` becomes the build argument BASE_IMAGE: an
+    image by its reference, or another family, which means what that one's pin names.
     """
 
     family: str

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from rayfleet.errors import PrerequisiteMissing, UsageError
 from rayfleet.fleet.model import AuthMode, Cluster, Fleet, Pin, knows_tokens
+from rayfleet.fleet.pins import read_pins
 
 
 def image_repository(fleet: Fleet, family: str, region: str) -> str:
@@ -23,6 +24,27 @@ def image_repository(fleet: Fleet, family: str, region: str) -> str:
         )
     image = fleet.images[family]
     return f"{host}/{fleet.project}/{image.repository}/{image.name}"
+
+
+def base_reference(fleet: Fleet, family: str) -> str:
+    """The image that ``family`` is built on. Another family of the fleet is named by its pin's
+    digest: its tags move.
+
+    Raises:
+        PrerequisiteMissing: the sandbox that holds the registry is not up.
+        UsageError: no pin names the other family by its digest yet, or the pin file is broken.
+    """
+    base = fleet.images[family].base_image
+    if base not in fleet.images:
+        return base
+    pin = read_pins(fleet.outputs.pins).get(base)
+    if pin is None or not pin.digest:
+        raise UsageError(
+            f"the image {family!r} is built on {base!r}, which has no pin with a digest yet",
+            why=f"{fleet.outputs.pins} has none; a tag could name another image tomorrow",
+            next_step=_publish(base),
+        )
+    return f"{image_repository(fleet, base, fleet.registries.regions[0])}:{pin.reference}"
 
 
 def image_reference(fleet: Fleet, cluster: Cluster, pins: Mapping[str, Pin]) -> str:

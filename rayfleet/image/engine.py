@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rayfleet.errors import PrerequisiteMissing, ToolFailed
 from rayfleet.image.build.builder import Builder, find_builder
@@ -27,6 +27,8 @@ BUILD_SECONDS = 3600.0
 SILENCE_SECONDS = 600
 SHOWN_COLUMNS = 100
 EXPORT_CHUNK = 1 << 20
+# https://docs.docker.com/engine/storage/containerd/
+CONTAINERD_STORE = ("driver-type", "io.containerd.snapshotter.v1")
 
 # "#7 [packages 2/4] RUN ..." of BuildKit and "Step 3/9 : RUN ..." of the classic builder.
 _STEP = re.compile(r"^(#\d+ \[(?!internal)|Step \d+/\d+ )")
@@ -91,15 +93,16 @@ class ImageEngine:
     def store_root(self) -> Path | None:
         """The engine's own folder if it runs here and keeps its layers the classic way.
 
-        None for an engine behind TCP or SSH, another driver than overlay2 (the containerd
-        store among them), and a folder that may not be read.
+        None for an engine behind TCP or SSH, another driver than overlay2, the containerd store
+        (the default of new engines since Docker 29), and a folder that may not be read: their
+        images are exported.
         """
         if not self.address.startswith("unix://"):
             return None
         with self._errors("does not describe itself"):
             found = self._client.api.info()
         layers = Path(found.get("DockerRootDir", "")) / "image" / "overlay2"
-        if found.get("Driver") != "overlay2" or not os.access(layers, os.R_OK | os.X_OK):
+        if not has_overlay_store(found) or not os.access(layers, os.R_OK | os.X_OK):
             return None
         return layers.parent.parent
 
@@ -193,6 +196,16 @@ class ImageEngine:
                 why=_innermost(error),
                 next_step=self._next_step,
             ) from error
+
+
+def has_overlay_store(info: Mapping[str, Any]) -> bool:
+    """Whether an engine with this ``docker info`` keeps its layers in overlay2's folders.
+
+    An engine with the containerd store says so in its driver's status, whatever the driver is
+    called; folders of before its upgrade may still lie where they were.
+    """
+    status = [tuple(each) for each in info.get("DriverStatus") or ()]
+    return info.get("Driver") == "overlay2" and CONTAINERD_STORE not in status
 
 
 def _shortened(line: str) -> str:

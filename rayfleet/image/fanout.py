@@ -33,12 +33,12 @@ def each_region(
     limit: int,
     give_up: Callable[[], None] = lambda: None,
 ) -> tuple[Outcome[T], ...]:
-    """Call ``work`` for each region, at most ``limit`` at a time; outcomes in order.
+    """Call ``work`` once for each distinct region, at most ``limit`` at a time; outcomes in order.
 
     Long work looks at the event that it gets: it is set when the operator interrupts.
     ``give_up`` is called then.
     """
-    names = list(regions)
+    names = tuple(dict.fromkeys(regions))
     run: _Run[T] = _Run()
     workers = Workers("region", limit=limit)
     try:

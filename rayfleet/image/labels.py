@@ -6,4 +6,5 @@ https://github.com/opencontainers/image-spec/blob/v1.1.0/annotations.md
 TITLE = "org.opencontainers.image.title"
 VERSION = "org.opencontainers.image.version"
 REVISION = "org.opencontainers.image.revision"
+BASE = "org.opencontainers.image.base.name"
 CREATED = "org.opencontainers.image.created"

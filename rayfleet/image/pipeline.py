@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -14,16 +13,22 @@ from rayfleet.errors import PrerequisiteMissing, RayfleetError, UsageError
 from rayfleet.fleet.model import Fleet, ImageFamily, Pin
 from rayfleet.fleet.pins import write_pin
 from rayfleet.fleet.references import image_repository
-from rayfleet.image.build.checkout import Checkout
-from rayfleet.image.build.context import exported_context, machine_build_config
+from rayfleet.image.build.built import BuiltImage, built_id, record_built
+from rayfleet.image.build.source import Source
 from rayfleet.image.engine import ImageEngine
 from rayfleet.image.layers.blobs import BlobCache
+from rayfleet.image.layers.collect import LocalImage
 from rayfleet.image.oci.credentials import login_for
 from rayfleet.image.oci.limits import Limits
 from rayfleet.image.oci.registries import Registries
-from rayfleet.image.plan import BuildPlan, Selection, plan_build, refuse_dirty, task_command
+from rayfleet.image.plan import (
+    BuildPlan,
+    Selection,
+    refuse_dirty,
+    task_command,
+)
 from rayfleet.image.publish.publication import Publication
-from rayfleet.image.publish.published import BuiltImage, Published
+from rayfleet.image.publish.published import Published
 from rayfleet.image.publish.publisher import Publisher
 from rayfleet.image.publish.standalone import check_registries
 from rayfleet.image.publish.survey import PublishPlan, survey
@@ -64,17 +69,7 @@ class Pipeline:
             UsageError: the fleet has no such image, or the project is not a git checkout.
             PrerequisiteMissing: the sandbox with the registries is not up.
         """
-        image = self._image_family()
-        paths = (image.dockerfile, *image.context)
-        checkout = Checkout(root=self.project.root)
-        revision = checkout.revision(paths)
-        return plan_build(
-            image,
-            revision,
-            files=checkout.files(paths),
-            today=self.now().date(),
-            destinations=self._destinations(),
-        )
+        return self._source.plan(today=self.now().date(), destinations=self._destinations())
 
     def show_plan(self, *, as_json: bool) -> None:
         """Print what :meth:`release` would build, and what each region lacks of it; only read.
@@ -86,7 +81,9 @@ class Pipeline:
             PrerequisiteMissing: as :meth:`plan`.
         """
         plan = self.plan()
-        lacking = self.survey(Selection.of_build(plan, command=plan.command), built=False)
+        built = built_id(self.project.state, plan)
+        selection = Selection.of_build(plan, built, command=plan.command)
+        lacking = self.survey(selection, built=False)
         if as_json:
             self.console.json(plan.as_json() | lacking.as_json())
             return
@@ -113,7 +110,8 @@ class Pipeline:
             )
         plan = self.plan()
         refuse_dirty(plan, allow=self.allow_dirty, command=command)
-        return Selection.of_build(plan, command=command, pin=pin)
+        built = built_id(self.project.state, plan)
+        return Selection.of_build(plan, built, command=command, pin=pin)
 
     def survey(self, selection: Selection, *, built: bool = True) -> PublishPlan:
         """What each region lacks of an image; only reads. It need not exist unless ``built``.
@@ -148,15 +146,12 @@ class Pipeline:
         """
         with self._locked():
             plan = self.plan()
-            refuse_dirty(
-                plan,
-                allow=self.allow_dirty,
-                command=task_command("image.build", self.family),
-            )
+            command = task_command("image.build", self.family)
+            refuse_dirty(plan, allow=self.allow_dirty, command=command)
             engine = self._engine()
             with self.console.phase("check"):
                 self._check_engine(engine, plan)
-            return self._build(engine, plan)
+            return self._build(engine, plan, command)
 
     def release(self) -> Published:
         """Build the image, put it into every region and, last of all, pin it.
@@ -178,9 +173,9 @@ class Pipeline:
             with self.console.phase("check"):
                 self._check_engine(engine, plan)
                 check_registries(plan.destinations, registries, next_step=self._mend)
-            self._build(engine, plan)
-            selection = Selection.of_build(plan, command=plan.command)
-            return self._publish(selection, engine, registries, first_phase)
+            built = self._build(engine, plan, plan.command)
+            selection = Selection.of_build(plan, built.image.id, command=plan.command)
+            return self._publish(selection, built.image, engine, registries, first_phase)
 
     def publish(self, selection: Selection) -> Published:
         """Put an image that the engine has into every region and, if it says so, pin it.
@@ -196,10 +191,10 @@ class Pipeline:
         with self._locked(), self._registries() as registries:
             engine = self._engine()
             with self.console.phase("check"):
-                selection.find(engine)
+                image = selection.find(engine)
                 destinations = self._destinations()
                 check_registries(destinations, registries, next_step=self._mend)
-            return self._publish(selection, engine, registries, first_phase)
+            return self._publish(selection, image, engine, registries, first_phase)
 
     def _check_engine(self, engine: ImageEngine, plan: BuildPlan) -> None:
         """Find what would stop the run before minutes of building."""
@@ -209,38 +204,41 @@ class Pipeline:
                 f"its tag says so: {plan.pin_tag}"
             )
         engine.check()
-        if self.fleet.is_sandbox and not engine.has_image(plan.base_image):
+        # Another base is another family's image, which the engine pulls.
+        made_here = self.fleet.is_sandbox and plan.base_image == self._image_family().base_image
+        if made_here and not engine.has_image(plan.base_image):
             raise PrerequisiteMissing(
                 f"the engine has no base image {plan.base_image}",
                 why="the sandbox makes it when it comes up",
                 next_step="invoke sandbox.up",
             )
 
-    def _build(self, engine: ImageEngine, plan: BuildPlan) -> BuiltImage:
-        config = machine_build_config(os.environ)
-        folder = self.project.state / "build" / plan.family
+    def _build(self, engine: ImageEngine, plan: BuildPlan, command: str) -> BuiltImage:
+        again = command + (" --allow-dirty" if self.allow_dirty else "")
         started = time.monotonic()
-        with (
-            self.console.phase("build"),
-            exported_context(self.project.root, plan.files, config, folder=folder) as context,
-        ):
+        with self.console.phase("build"), self._source.copied(plan, again=again) as context:
             image = engine.build(
                 plan,
                 context,
                 log=self.project.logs(f"build-{plan.family}"),
                 on_step=self.console.event,
             )
+        record_built(self.project.state, plan, image)
         return BuiltImage(
             family=plan.family,
-            id=image,
+            image=engine.look_up(image),
             names=tuple(f"{plan.local_repository}:{tag}" for tag in (plan.pin_tag, "latest")),
-            size=engine.look_up(image).size,
             commit=plan.commit,
             seconds=time.monotonic() - started,
         )
 
     def _publish(
-        self, selection: Selection, engine: ImageEngine, registries: Registries, first_phase: int
+        self,
+        selection: Selection,
+        image: LocalImage,
+        engine: ImageEngine,
+        registries: Registries,
+        first_phase: int,
     ) -> Published:
         started = self.now()
         family = self._image_family()
@@ -254,7 +252,7 @@ class Pipeline:
                 registries=registries,
                 compression=family.compression,
                 console=self.console,
-            ).publish(selection.name, destinations, selection.tags)
+            ).publish(image, destinations, selection.tags, name=selection.name)
         return Published(
             family=self.family,
             tag=selection.pin_tag or selection.tags[0],
@@ -282,6 +280,10 @@ class Pipeline:
         word = "pinned" if changed else "already pinned"
         self.console.say(f"{word}: {self.family} {pin.reference} in {self.project.shown(path)}")
         return changed
+
+    @property
+    def _source(self) -> Source:
+        return Source(project=self.project, fleet=self.fleet, family=self._image_family())
 
     def _destinations(self) -> dict[str, str]:
         """``host/project/repository/name`` by region."""

@@ -70,6 +70,7 @@ class BuildPlan:
             labels.VERSION: self.pin_tag,
             labels.REVISION: self.commit,
             labels.CREATED: f"{self.built.isoformat()}T00:00:00Z",
+            labels.BASE: self.base_image,
         }
 
     def arguments(self) -> dict[str, str]:
@@ -119,13 +120,16 @@ class BuildPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """An image of the engine, by name or ID, and what becomes of it.
+    """An image of the engine, and what becomes of it.
 
-    ``pin_tag`` is what LATEST will name, empty for no pin. ``commit`` is empty when the image
-    itself has to say it. ``command`` does the same again; ``missing`` makes or finds the image.
+    ``name`` is what people call it; ``wanted`` is what the engine is asked for: a name or an ID,
+    empty when there is nothing yet. ``pin_tag`` is what LATEST will name, empty for no pin.
+    ``commit`` is empty when the image itself has to say it. ``command`` does the same again;
+    ``missing`` makes or finds the image.
     """
 
     name: str
+    wanted: str
     tags: tuple[str, ...]
     pin_tag: str
     command: str
@@ -133,10 +137,14 @@ class Selection:
     missing: str = ""
 
     @classmethod
-    def of_build(cls, plan: BuildPlan, *, command: str, pin: bool = True) -> Self:
-        """What a build makes of ``plan``."""
+    def of_build(cls, plan: BuildPlan, image_id: str, *, command: str, pin: bool = True) -> Self:
+        """What a build made of ``plan``: the image ``image_id``, empty when there was no build.
+
+        By its ID, because another checkout on the same engine gives its image the same name.
+        """
         return cls(
             name=f"{plan.local_repository}:{plan.pin_tag}",
+            wanted=image_id,
             tags=plan.tags,
             pin_tag=plan.pin_tag if pin else "",
             command=command + ("" if pin else " --no-pin"),
@@ -172,6 +180,7 @@ class Selection:
             )
         return cls(
             name=name,
+            wanted=name,
             tags=tuple(dict.fromkeys(tags)),
             pin_tag=fixed if pin else "",
             command=command,
@@ -184,11 +193,18 @@ class Selection:
         Raises:
             PrerequisiteMissing: it is not there, or no engine answers.
         """
-        try:
-            return engine.look_up(self.name)
-        except ToolFailed as error:
+        if not self.wanted:
             raise PrerequisiteMissing(
-                f"the engine has no image {self.name}",
+                f"this checkout has not built {self.name}",
+                why="its state folder records no build of what is checked out",
+                next_step=self.missing,
+            )
+        try:
+            return engine.look_up(self.wanted)
+        except ToolFailed as error:
+            known = "" if self.wanted == self.name else f" ({self.wanted})"
+            raise PrerequisiteMissing(
+                f"the engine has no image {self.name}{known}",
                 why="nothing there has that name or ID",
                 next_step=self.missing,
             ) from error
@@ -206,14 +222,18 @@ def plan_build(
     files: Sequence[str],
     today: date,
     destinations: Mapping[str, str],
+    base_image: str = "",
 ) -> BuildPlan:
-    """Decide the tags of a build of ``family`` at ``revision`` on ``today`` (UTC)."""
+    """Decide the tags of a build of ``family`` at ``revision`` on ``today`` (UTC).
+
+    ``base_image`` is the reference of what it is built on, where the family does not say it.
+    """
     suffix = "-dirty" if revision.changed else ""
     tags = (f"{revision.short}{suffix}", f"{today:%Y%m%d}{suffix}", "latest")
     return BuildPlan(
         family=family.family,
         image=family.name,
-        base_image=family.base_image,
+        base_image=base_image or family.base_image,
         dockerfile=family.dockerfile,
         files=tuple(files),
         commit=revision.commit,
@@ -232,11 +252,38 @@ def refuse_dirty(plan: BuildPlan, *, allow: bool, command: str = "") -> None:
     """
     if not plan.changed or allow:
         return
-    shown = list(plan.changed[:SHOWN_FILES])
-    if len(plan.changed) > SHOWN_FILES:
-        shown.append(f"and {len(plan.changed) - SHOWN_FILES} more")
     raise UsageError(
         f"the build context of image {plan.family!r} has uncommitted changes",
-        why="\n    ".join(["", *shown]),
+        why=_listed(plan.changed),
         next_step=f"commit them, or run: {command or plan.command} --allow-dirty",
     )
+
+
+def refuse_changed(
+    plan: BuildPlan, now: Revision, copied: Sequence[str], *, command: str = ""
+) -> None:
+    """Refuse a checkout that is not any more what ``plan`` was made from.
+
+    ``now`` is what git says once the files are copied; ``copied`` are the copies that are not as
+    committed, which only a plan with uncommitted changes may have. ``command`` does it again.
+
+    Raises:
+        UsageError: a commit was checked out, or files were edited, while they were copied.
+    """
+    changed = set(plan.changed) ^ set(now.changed)
+    changed |= set(copied) if not plan.changed else set()
+    if now.commit == plan.commit and not changed:
+        return
+    moved = [f"{now.short} is checked out now, and not {plan.commit[: len(now.short)]}"]
+    raise UsageError(
+        f"the checkout of image {plan.family!r} changed while its files were copied",
+        why=_listed([*(moved if now.commit != plan.commit else ()), *sorted(changed)]),
+        next_step=command or plan.command,
+    )
+
+
+def _listed(lines: Sequence[str]) -> str:
+    shown = list(lines[:SHOWN_FILES])
+    if len(lines) > SHOWN_FILES:
+        shown.append(f"and {len(lines) - SHOWN_FILES} more")
+    return "\n    ".join(["", *shown])

@@ -28,7 +28,8 @@ def ensure_repositories(fleet: Fleet, family: ImageFamily, console: Console) -> 
 
 
 def protect_pin(fleet: Fleet, family: str, pin: Pin, console: Console) -> None:
-    """Add the KEEP rules that ``pin`` needs through the Artifact Registry API.
+    """Add the KEEP rules that ``pin``, an image just built, needs through the Artifact Registry
+    API; say where that failed.
 
     Raises:
         PartialFailure: policies of some regions delete the image, and could not be changed.
@@ -37,3 +38,15 @@ def protect_pin(fleet: Fleet, family: str, pin: Pin, console: Console) -> None:
     from rayfleet.registry.protect import protect_pin
 
     protect_pin(fleet, family, pin, console=console)
+
+
+def require_protection(fleet: Fleet, family: str, pin: Pin, console: Console) -> None:
+    """Add the KEEP rules that ``pin``, which may be an old image, needs.
+
+    Raises:
+        PartialFailure: in some regions they could not be set.
+        RayfleetError: nor in any.
+    """
+    from rayfleet.registry.protect import protect_pin
+
+    protect_pin(fleet, family, pin, console=console, strict=True)

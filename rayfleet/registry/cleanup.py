@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
 from rayfleet.console import Console
-from rayfleet.errors import ToolFailed
+from rayfleet.errors import Locked, ToolFailed
 from rayfleet.fleet.model import Fleet
 from rayfleet.registry.client import Place, Repositories, Repository, artifact_registry_client
 from rayfleet.registry.plan import Change, CleanupPlan, alike, not_asked, plan_cleanup
 from rayfleet.registry.policy import desired_policies
 from rayfleet.registry.regions import Outcome, everywhere, places, raise_failures
 from rayfleet.registry.uses import Uses
+
+TRIES = 5
+"""How often a plan is made where others change the policies at the same time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +77,8 @@ def set_cleanup_policies(
     """Make every repository of the fleet (in ``regions``, default all) follow its policy and
     keep what ``uses`` says.
 
-    A missing repository is created with it. ``dry_run`` only plans. With ``rehearse`` the API
+    A missing repository is created with it. Where somebody else changes policies meanwhile, it is
+    planned again from what they are then. ``dry_run`` only plans. With ``rehearse`` the API
     deletes nothing; None leaves that as it is. A region's failure is in the report and stops no
     other.
 
@@ -85,9 +90,8 @@ def set_cleanup_policies(
     repositories = api or artifact_registry_client(fleet)
     desired = desired_policies(fleet.registries.cleanup)
 
-    def one(place: Place) -> CleanupPlan:
-        found = repositories.read(place)
-        plan = plan_cleanup(
+    def plan_of(place: Place, found: Repository | None) -> CleanupPlan:
+        return plan_cleanup(
             place,
             desired,
             found,
@@ -96,8 +100,12 @@ def set_cleanup_policies(
             uses=uses,
             rehearse=rehearse,
         )
-        if not dry_run and plan.change is not Change.NONE:
-            apply_plan(repositories, plan)
+
+    def one(place: Place) -> CleanupPlan:
+        if dry_run:
+            return plan_of(place, repositories.read(place))
+        plan = carry_out(repositories, place, partial(plan_of, place))
+        if plan.change is not Change.NONE:
             ids = ", ".join(policy.id for policy in plan.policies)
             console.event(f"{place}: policies {ids} are set" + _rehearsed(plan))
         return plan
@@ -105,20 +113,42 @@ def set_cleanup_policies(
     return CleanupReport(outcomes=everywhere(where, one), applied=not dry_run)
 
 
-def apply_plan(repositories: Repositories, plan: CleanupPlan) -> None:
-    """Carry ``plan`` out and read it back.
+def carry_out(
+    repositories: Repositories, place: Place, plan_of: Callable[[Repository | None], CleanupPlan]
+) -> CleanupPlan:
+    """Do what ``plan_of`` makes of the repository as it is, and read it back; returns that plan.
+
+    A plan is written only over what it was made from: another operator's rule may be what keeps
+    the image of a cluster. Where that has changed, there is another plan.
 
     Raises:
         ToolFailed: the API refuses, or says something else afterwards.
         Unreachable: it does not answer.
+        Locked: the policies were changed by others before each write.
     """
-    place, dry_run = plan.place, plan.dry_run
-    created = plan.change is Change.CREATE and repositories.create(
-        place, plan.policies, dry_run=dry_run
+    for _ in range(TRIES):
+        plan = plan_of(repositories.read(place))
+        if plan.change is Change.NONE or _written(repositories, plan):
+            return plan
+    raise Locked(
+        f"the policies of {place.name} change again and again",
+        why=f"others changed them before each of {TRIES} attempts to write",
+        next_step="run the same command again when they have finished",
     )
-    if not created:
-        repositories.set_policies(place, plan.policies, replaced=plan.replaced, dry_run=dry_run)
-    _verify(plan, repositories.read(place))
+
+
+def _written(repositories: Repositories, plan: CleanupPlan) -> bool:
+    """False if the repository is not any more what ``plan`` was made from."""
+    place, dry_run = plan.place, plan.dry_run
+    if plan.found is None:
+        written = repositories.create(place, plan.policies, dry_run=dry_run)
+    else:
+        written = repositories.set_policies(
+            place, plan.policies, found=plan.found, replaced=plan.replaced, dry_run=dry_run
+        )
+    if written:
+        _verify(plan, repositories.read(place))
+    return written
 
 
 def _verify(plan: CleanupPlan, found: Repository | None) -> None:

@@ -66,6 +66,13 @@ class Repository:
     policies: tuple[Policy, ...] = ()
 
 
+def same_policies(one: Repository | None, other: Repository) -> bool:
+    """Whether ``one`` is there and has the policies of ``other``, in force or not alike."""
+    if one is None or one.policies_dry_run != other.policies_dry_run:
+        return False
+    return {each.id: each for each in one.policies} == {each.id: each for each in other.policies}
+
+
 class Repositories(Protocol):
     """What the registry package needs of the API."""
 
@@ -82,10 +89,14 @@ class Repositories(Protocol):
         place: Place,
         policies: Sequence[Policy],
         *,
+        found: Repository,
         replaced: Sequence[str] = (),
         dry_run: bool = False,
-    ) -> None:
-        """Set ``policies``, live or as a rehearsal; drop the ids ``replaced``; keep all others."""
+    ) -> bool:
+        """Set ``policies``, live or as a rehearsal; drop the ids ``replaced``; keep all others.
+
+        False, and nothing is written, when the policies are not those of ``found`` any more.
+        """
 
     def versions(self, place: Place) -> tuple[Version, ...]:
         """Every version in the repository."""
@@ -159,18 +170,23 @@ class GoogleRepositories:
         place: Place,
         policies: Sequence[Policy],
         *,
+        found: Repository,
         replaced: Sequence[str] = (),
         dry_run: bool = False,
-    ) -> None:
+    ) -> bool:
         """Set ``policies``, live or as a rehearsal; drop the ids ``replaced``; keep all others.
 
+        False, and nothing is written, when the policies are not those of ``found`` any more.
         The API replaces the whole map, so others' policies go back exactly as they were read.
+        It has neither an etag nor a condition for an update (``Repository`` and
+        ``UpdateRepositoryRequest`` of its v1 API), and its masks name no keys of a map: whoever
+        writes between the look and the update, some 0.1 s, is not noticed here.
         """
         from google.cloud import artifactregistry_v1 as ar
 
         current = self._message(place)
-        if current is None:
-            raise ToolFailed(f"repository {place} is gone", next_step="run the same again")
+        if current is None or not same_policies(_repository_from(place, current), found):
+            return False
         kept = {k: v for k, v in current.cleanup_policies.items() if k not in replaced}
         wanted = ar.Repository(
             name=place.name,
@@ -182,6 +198,7 @@ class GoogleRepositories:
             self._client.update_repository(
                 {"repository": wanted, "update_mask": mask}, **self._limits()
             )
+        return True
 
     def versions(self, place: Place) -> tuple[Version, ...]:
         """Every version in the repository."""

@@ -42,15 +42,17 @@ class Change(StrEnum):
 class CleanupPlan:
     """What makes one repository follow ``policies``.
 
-    ``replaced`` are ids of ours with other values, which go; ``others`` are policies that the
-    plan does not touch, which stay. ``dry_run`` is whether the repository only rehearses its
-    policies afterwards; ``goes_live`` when it did before and does no more. ``unknown`` could not
-    be asked what it needs of this repository; ``cautious`` when rules are only added for that.
+    It was made from ``found``, None when there is no repository. ``replaced`` are ids of ours
+    with other values, which go; ``others`` are policies that the plan does not touch, which stay.
+    ``dry_run`` is whether the repository only rehearses its policies afterwards; ``goes_live``
+    when it did before and does no more. ``unknown`` could not be asked what it needs of this
+    repository; ``cautious`` when rules are only added for that.
     """
 
     place: Place
     change: Change
     policies: tuple[Policy, ...]
+    found: Repository | None = None
     replaced: tuple[str, ...] = ()
     others: tuple[Policy, ...] = ()
     dry_run: bool = False
@@ -229,6 +231,7 @@ def _plan(
         place=place,
         change=Change.NONE if same and dry_run == found.policies_dry_run else Change.SET,
         policies=wanted,
+        found=found,
         replaced=replaced,
         others=others,
         dry_run=dry_run,

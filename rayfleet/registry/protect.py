@@ -6,17 +6,16 @@ rule at the next ``registry.cleanup``, which asks them all.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from rayfleet.console import Console
 from rayfleet.errors import RayfleetError
 from rayfleet.fleet.model import Fleet, Pin
 from rayfleet.fleet.pins import read_histories
-from rayfleet.registry.cleanup import apply_plan
-from rayfleet.registry.client import Place, Repositories, artifact_registry_client
-from rayfleet.registry.plan import Change, in_danger, plan_growth, taken
-from rayfleet.registry.policy import Action, Version
+from rayfleet.registry.cleanup import carry_out
+from rayfleet.registry.client import Place, Repositories, Repository, artifact_registry_client
+from rayfleet.registry.plan import Change, CleanupPlan, in_danger, plan_growth, taken
+from rayfleet.registry.policy import Action, Policy, Version
 from rayfleet.registry.regions import everywhere, places, raise_failures
 from rayfleet.registry.uses import Kind, Use, Uses
 
@@ -27,18 +26,22 @@ def protect_pin(
     pin: Pin,
     *,
     console: Console,
+    strict: bool = False,
     now: datetime | None = None,
     api: Repositories | None = None,
 ) -> None:
     """Let every region keep what LATEST of ``family`` will name once ``pin`` is written: it, and
     what it replaces, which a rollback goes back to.
 
-    A repository that deletes nothing needs no rule. Where the rules could not be set, that is
-    said, and it is an error only if the image would go at the next sweep: an operator without
-    the right to set policies may publish.
+    A repository that deletes nothing needs no rule. Where the rules could not be set, that is an
+    error with ``strict``: the image may be old enough to go any day. Without, for an image that
+    was just built, it is said, and it is an error only if the image would go at the next sweep:
+    an operator without the right to set policies may publish.
 
     Raises:
-        ToolFailed: policies that are in force delete the image, and could not be changed.
+        ToolFailed: policies that are in force delete the image, and could not be changed; or,
+            with ``strict``, the API refuses.
+        Unreachable: with ``strict``: the API does not answer.
         PartialFailure: this is so in some regions.
         UsageError: the pin file is broken.
     """
@@ -48,6 +51,8 @@ def protect_pin(
     try:
         repositories = api or artifact_registry_client(fleet)
     except RayfleetError as error:
+        if strict:
+            raise _not_protected(f"{family}:{pin.tag}", error) from error
         console.say(f"not protected from cleanup policies: {error.what}; {_LATER}")
         return
 
@@ -57,6 +62,8 @@ def protect_pin(
         except _Endangered as danger:
             raise danger.error from danger
         except RayfleetError as error:
+            if strict:
+                raise _not_protected(f"{place}: {family}:{pin.tag}", error) from error
             console.say(f"{place}: not protected from cleanup policies: {error.what}; {_LATER}")
 
     raise_failures(
@@ -99,20 +106,33 @@ class _Endangered(Exception):
         super().__init__(str(error))
 
 
+def _not_protected(image: str, error: RayfleetError) -> RayfleetError:
+    return type(error)(
+        f"{image} cannot be protected from cleanup policies, so it is not pinned",
+        why=error.what + (f": {error.why}" if error.why else ""),
+        next_step=error.next_step or "mend the cause, then run the same command again",
+    )
+
+
 def _protect(repositories: Repositories, place: Place, uses: Uses, now: datetime) -> None:
-    found = repositories.read(place)
-    if found is None or all(policy.action is Action.KEEP for policy in found.policies):
-        return
-    digests, tags = uses.needed(())
-    if plan_growth(place, found, digests, tags).change is Change.NONE:
-        return
-    versions: Sequence[Version] = repositories.versions(place)
-    try:
-        # With the list at hand: the parts of an index need rules as well.
-        plan = plan_growth(place, found, *uses.needed(versions))
-        apply_plan(repositories, plan)
-    except RayfleetError as error:
+    in_force: tuple[Policy, ...] = ()
+    versions: tuple[Version, ...] = ()
+
+    def plan_of(found: Repository | None) -> CleanupPlan:
+        nonlocal in_force, versions
+        if found is None or all(policy.action is Action.KEEP for policy in found.policies):
+            return CleanupPlan(place=place, change=Change.NONE, policies=(), found=found)
+        growth = plan_growth(place, found, *uses.needed(()))
+        if growth.change is Change.NONE:
+            return growth
         in_force = () if found.policies_dry_run else found.policies
+        versions = repositories.versions(place)
+        # With the list at hand: the parts of an index need rules as well.
+        return plan_growth(place, found, *uses.needed(versions))
+
+    try:
+        carry_out(repositories, place, plan_of)
+    except RayfleetError as error:
         if danger := taken(in_force, versions, uses, now=now):
             raise _Endangered(in_danger(place, danger, next_step=error.next_step)) from error
         raise

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from rayfleet.errors import ToolFailed, Unreachable
-from rayfleet.registry.client import Place, Repository
+from rayfleet.registry.client import Place, Repository, same_policies
 from rayfleet.registry.policy import MAX_POLICIES, Policy, Version
 
 
 @dataclass
 class MemoryApi:
     """``broken`` regions do not answer; ``read_only`` refuses what writes, ``forgetful`` only
-    seems to do it."""
+    seems to do it. ``meanwhile`` is what others do, one thing each time versions are listed."""
 
     repositories: dict[Place, Repository] = field(default_factory=dict)
     broken: frozenset[str] = frozenset()
@@ -21,6 +21,7 @@ class MemoryApi:
     forgetful: bool = False
     read_only: bool = False
     held: dict[Place, tuple[Version, ...]] = field(default_factory=dict)
+    meanwhile: list[Callable[[], object]] = field(default_factory=list)
 
     def read(self, place: Place) -> Repository | None:
         """What was set, or nothing."""
@@ -32,6 +33,8 @@ class MemoryApi:
         self, place: Place, policies: Sequence[Policy] = (), *, dry_run: bool = False
     ) -> bool:
         """Make a repository."""
+        if place in self.repositories:
+            return False
         self._write(place)
         self.repositories[place] = Repository(
             place=place, policies=tuple(policies), policies_dry_run=dry_run
@@ -43,10 +46,13 @@ class MemoryApi:
         place: Place,
         policies: Sequence[Policy],
         *,
+        found: Repository,
         replaced: Sequence[str] = (),
         dry_run: bool = False,
-    ) -> None:
+    ) -> bool:
         """Replace policies as the client does."""
+        if not same_policies(self.repositories.get(place), found):
+            return False
         self._write(place)
         kept = {p.id: p for p in self.repositories[place].policies if p.id not in replaced}
         after = {**kept, **{each.id: each for each in policies}}
@@ -54,11 +60,16 @@ class MemoryApi:
             raise ToolFailed(f"{place} would have {len(after)} policies")
         if not self.forgetful:
             self.repositories[place] = replace(
-                self.repositories[place], policies=tuple(after.values()), policies_dry_run=dry_run
+                self.repositories[place],
+                policies=tuple(after[name] for name in sorted(after)),
+                policies_dry_run=dry_run,
             )
+        return True
 
     def versions(self, place: Place) -> tuple[Version, ...]:
-        """What the test put there."""
+        """What the test put there. Then another operator does the next thing ``meanwhile``."""
+        if self.meanwhile:
+            self.meanwhile.pop(0)()
         return self.held.get(place, ())
 
     def _write(self, place: Place) -> None:

@@ -137,13 +137,18 @@ def forget_images(site: Site) -> None:
     with closing(DockerClient.from_env()) as client:
         for name in engine_names(site):
             client.images.remove(name, force=True)
+        # What lost its name to another one.
+        title = f"org.opencontainers.image.title={site.name}"
+        for image in client.api.images(filters={"label": title}):
+            client.images.remove(image["Id"], force=True)
 
 
 def write_project(root: Path) -> None:
-    """A git repository with a Dockerfile, one file to copy, and one file beside the context."""
+    """A git repository with a Dockerfile, one file to copy, a fleet file, and one file beside."""
     (root / "docker").mkdir(parents=True)
     (root / "docker" / "Dockerfile").write_text(DOCKERFILE)
     (root / "docker" / "hello").write_text("hello\n")
+    (root / "fleet.yaml").write_text("project: test-project\n")
     (root / "notes.txt").write_text("not part of the context\n")
     git(root, "init", "--quiet")
     commit(root, "First")

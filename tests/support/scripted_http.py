@@ -71,6 +71,7 @@ class Handler(BaseHTTPRequestHandler):
     """One connection of a client."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     state: ScriptedServer
 
     def answer(self) -> None:

@@ -113,7 +113,13 @@ def test_no_file_names(what: str) -> None:
 
 
 LOCKS = tuple(
-    ROOT / name for name in ("requirements.lock", "docker/requirements.lock", "docker/uv.lock")
+    ROOT / name
+    for name in (
+        "requirements.lock",
+        "docker/requirements.lock",
+        "docker/uv.lock",
+        "docker/vllm.lock",
+    )
 )
 
 
@@ -125,11 +131,24 @@ def test_the_locks_name_no_index_and_no_folder() -> None:
 
 def test_the_image_gets_the_versions_of_the_project() -> None:
     project, *others = (pins(lock) for lock in LOCKS)
-    image, installer = others
+    image, installer, serving = others
     assert {"ray", "docker", "google-api-python-client"} <= image.keys()
     assert installer.keys() == {"uv"}
-    for lock in others:
+    for lock in (image, installer):
         assert {name: lock[name] for name in lock if lock[name] != project.get(name)} == {}
+    # What serves is the cluster image's, and vLLM; it is for Linux only.
+    assert image.keys() - serving.keys() <= {"colorama", "pywin32"}
+    assert {name for name in image.keys() & serving.keys() if image[name] != serving[name]} == set()
+    assert "vllm-tpu" in serving
+
+
+def test_what_an_image_installs_comes_from_a_lock() -> None:
+    for dockerfile in (ROOT / "docker").glob("Dockerfile.*"):
+        text = dockerfile.read_text().replace("\\\n", " ")
+        installs = re.findall(r"pip install [^&]*", text)
+        assert installs, dockerfile
+        for install in installs:
+            assert re.search(r"--require-hashes .*-r /build/[a-z]+\.lock", install), install
 
 
 def test_every_pin_has_a_hash() -> None:

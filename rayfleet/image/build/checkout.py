@@ -37,19 +37,22 @@ class Checkout:
         """
         commit = self._commit()
         short = must_git(self.root, "rev-parse", "--short", commit).decode().strip()
-        entries = must_git(
-            self.root,
-            "status",
-            "--porcelain",
-            "-z",
-            "--no-renames",
-            "--untracked-files=all",
-            "--",
-            *paths,
-        )
-        # Each entry is "XY path".
-        changed = tuple(entry[3:] for entry in names(entries))
-        return Revision(commit=commit, short=short, changed=changed)
+        return Revision(commit=commit, short=short, changed=_changed(self.root, (), paths))
+
+    @property
+    def prefix(self) -> str:
+        """Where the checkout lies below the top of its repository; empty for the top itself."""
+        return must_git(self.root, "rev-parse", "--show-prefix").decode().rstrip("/\n")
+
+    def changed_in(self, copy: Path, paths: Sequence[str]) -> tuple[str, ...]:
+        """What among ``paths`` of ``copy``, a folder with files of this checkout, differs from
+        the commit. Above ``copy`` are folders as above the checkout, those of :attr:`prefix`.
+        """
+        top = copy
+        for _ in Path(self.prefix).parts:
+            top = top.parent
+        folder = must_git(self.root, "rev-parse", "--absolute-git-dir").decode().rstrip("\n")
+        return _changed(copy, (f"--git-dir={folder}", f"--work-tree={top}"), paths)
 
     def files(self, paths: Sequence[str]) -> tuple[str, ...]:
         """The files under ``paths``, sorted: tracked ones, and untracked ones not ignored.
@@ -94,3 +97,14 @@ class Checkout:
                 next_step="git add . && git commit",
             )
         return head.stdout.decode().strip()
+
+
+def _changed(folder: Path, options: Sequence[str], paths: Sequence[str]) -> tuple[str, ...]:
+    entries = must_git(
+        folder,
+        *options,
+        *("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all"),
+        *("--", *paths),
+    )
+    # Each entry is "XY path".
+    return tuple(entry[3:] for entry in names(entries))

@@ -42,9 +42,9 @@ def machine_build_config(env: Mapping[str, str]) -> BuildConfig:
 
 @contextmanager
 def exported_context(
-    root: Path, files: Sequence[str], config: BuildConfig, *, folder: Path
+    root: Path, files: Sequence[str], config: BuildConfig, *, folder: Path, prefix: str = ""
 ) -> Iterator[Path]:
-    """Copy ``files`` of ``root`` and ``build-config/`` into ``context`` of ``folder``.
+    """Copy ``files`` of ``root`` and ``build-config/`` into ``context/prefix`` of ``folder``.
 
     Yields that path. ``folder`` is the build's own place: it goes away with the block, and
     whatever a killed run left in it is removed first. Modes become git's (0644 and
@@ -58,7 +58,7 @@ def exported_context(
         raise UsageError(
             f"the build context has a {BUILD_CONFIG}", why="the build puts its own there"
         )
-    context = folder / "context"
+    context = folder / "context" / prefix
     try:
         _remove(folder)
         try:

@@ -64,9 +64,6 @@ class LayerEngine(Protocol):
     def address(self) -> str:
         """Where it is, for messages."""
 
-    def look_up(self, name: str) -> LocalImage:
-        """The image behind a name or ID."""
-
     def store_root(self) -> Path | None:
         """The folder of a classic engine on this machine, if it may be read."""
 

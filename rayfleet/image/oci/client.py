@@ -42,6 +42,8 @@ MANIFEST_TYPES = (
 )
 _ACCEPT_MANIFEST = {"Accept": ", ".join(MANIFEST_TYPES)}
 _PAGE = 1000
+MOST_PAGES = 500
+"""Pages of tags that are read, of a thousand tags each if the registry gives so many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,10 +206,21 @@ class RegistryClient:
         )
 
     def tags(self, repository: str) -> tuple[str, ...]:
-        """All tags of a repository, sorted; none if it does not exist."""
+        """All tags of a repository, sorted; none if it does not exist.
+
+        Raises:
+            ToolFailed: also if its pages lead to another host, or do not end.
+        """
         found: set[str] = set()
-        path = f"/v2/{repository}/tags/list?n={_PAGE}"
+        path, seen = f"/v2/{repository}/tags/list?n={_PAGE}", set[str]()
         while path:
+            url = self._session.http.url(path)
+            if url in seen or len(seen) == MOST_PAGES:
+                again = "a page leads back to an earlier one" if url in seen else "too many pages"
+                raise ToolFailed(
+                    f"the list of tags of {self.host}/{repository} does not end", why=again
+                )
+            seen.add(url)
             reply = self._session.request("GET", path, (pulling(repository),))
             if reply.status == 404:
                 break

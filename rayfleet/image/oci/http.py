@@ -57,12 +57,12 @@ class Http:
             url = urljoin(seen_from or f"{self.base}/", target).partition("#")[0]
             scheme, place = urlsplit(url).scheme, authority(url)
         except ValueError:
-            raise self._lost("to something that is no URL") from None
+            raise self.lost("to something that is no URL") from None
         if place in {authority(self.base), self.host.lower()}:
             return f"{self.base}{url.partition('//')[2].partition(urlsplit(url).netloc)[2]}"
         if scheme == "https" or (scheme == "http" and is_loopback(self.host)):
             return url
-        raise self._lost(f"to {scheme}://{place}, which is not behind TLS")
+        raise self.lost(f"to {scheme}://{place}, which is not behind TLS")
 
     def is_ours(self, url: str) -> bool:
         """True for URLs of the registry itself; others get no password of it."""
@@ -189,7 +189,8 @@ class Http:
             host=places[-1] if places else authority(url),
         )
 
-    def _lost(self, where: str) -> ToolFailed:
+    def lost(self, where: str) -> ToolFailed:
+        """The error for an answer that leads ``where`` nothing of ours may go."""
         return ToolFailed(f"registry {self.host} sends us elsewhere", why=where)
 
 

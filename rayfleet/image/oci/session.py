@@ -45,15 +45,17 @@ class Session:
     ) -> Reply:
         """Send a request that may be repeated; any status is returned.
 
-        ``target`` is a path of the registry. A HEAD that is refused is asked again as a GET,
-        because the answer to a HEAD has no words.
+        ``target`` is a path of the registry, or a URL of it. A HEAD that is refused is asked
+        again as a GET, because the answer to a HEAD has no words.
 
         Raises:
             Unreachable: no answer after all attempts.
-            ToolFailed: no token is to be had.
+            ToolFailed: no token is to be had, or it is a URL of another host, which gets no login.
             Interrupted: ``stop`` was set.
         """
         url, sent = self.http.url(target), dict(headers or {})
+        if not self.http.is_ours(url):
+            raise self.http.lost(f"to {authority(url)}, which gets no login of it")
 
         def send(more: dict[str, str]) -> Reply:
             return self.http.once(method, url, headers={**sent, **more}, body=body)

@@ -32,7 +32,7 @@ from rayfleet.image.repositories import (
     EnsureRepositories,
     ProtectPin,
     ensure_repositories,
-    protect_pin,
+    require_protection,
 )
 from rayfleet.locks import exclusive
 from rayfleet.project import Project
@@ -146,7 +146,7 @@ class Promoter:
     console: Console
     registries: Registries
     ensure_repositories: EnsureRepositories = ensure_repositories
-    protect_pin: ProtectPin = protect_pin
+    protect_pin: ProtectPin = require_protection
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     def plan(self, order: Order) -> Plan:
@@ -191,8 +191,9 @@ class Promoter:
         Raises:
             Declined: the operator did not agree to move a tag.
             Locked: another run publishes or promotes to the same image.
-            ToolFailed: a cleanup policy deletes the image that is to be pinned; neither a tag
-                that moves nor the pin was changed.
+            ToolFailed: the image that is to be pinned cannot be protected from cleanup
+                policies; neither a tag that moves nor the pin was changed.
+            Unreachable: the API that protects it does not answer; the same.
             RayfleetError: as :meth:`plan` does; nothing was changed.
         """
         with exclusive(self.project.state, f"publish-{order.family}"):
@@ -200,13 +201,13 @@ class Promoter:
             if plan.question:
                 self.console.confirm(plan.question, yes=yes, refused_next=f"{order.command} --yes")
             self._ensure(order)
-            busy = plan.fixed or plan.sources != plan.destinations
-            with self.console.phase("promote") if busy else nullcontext():
+            self._protect(plan)
+            elsewhere = plan.sources != plan.destinations
+            with self.console.phase("promote") if plan.fixed or elsewhere else nullcontext():
                 regions = self._everywhere(plan)
             moved = all(each.error is None for each in regions)
-            if moved and plan.pin is not None:
-                # An image that is promoted or rolled back to may be old enough to go any time.
-                self.protect_pin(self.fleet, order.family, plan.pin, self.console)
+            if moved and elsewhere:
+                self._protect(plan)  # the parts of an index are known there only now
             if moved and plan.moving:
                 with self.console.phase(", ".join(plan.moving)):
                     regions = self._move(plan, regions)
@@ -244,6 +245,11 @@ class Promoter:
             replace(each, tags_set=(*each.tags_set, *(outcome.value or ())), error=outcome.error)
             for each, outcome in zip(so_far, outcomes, strict=True)
         )
+
+    def _protect(self, plan: Plan) -> None:
+        """An image that is promoted or rolled back to may be old enough to go any time."""
+        if plan.pin is not None:
+            self.protect_pin(self.fleet, plan.order.family, plan.pin, self.console)
 
     def _write(self, family: str, pin: Pin) -> bool:
         path = self.fleet.outputs.pins

@@ -1,50 +1,12 @@
-"""What a build and a publish print when they are through."""
+"""What a publish prints when it has ended."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rayfleet.bars import readable
 from rayfleet.console import Console
 from rayfleet.image.publish.publication import Publication, rounded
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BuiltImage:
-    """An image in the engine: its ID, its ``names`` there, and how long the build took.
-
-    ``size`` is the bytes of its unpacked files.
-    """
-
-    family: str
-    id: str
-    names: tuple[str, ...]
-    size: int
-    commit: str
-    seconds: float
-
-    def show(self, console: Console, *, as_json: bool) -> None:
-        """Print it."""
-        if as_json:
-            console.json(
-                {
-                    "family": self.family,
-                    "image_id": self.id,
-                    "names": list(self.names),
-                    "size": self.size,
-                    "commit": self.commit,
-                    "seconds": round(self.seconds, 1),
-                }
-            )
-            return
-        rows = [
-            ("image", self.id),
-            ("names", ", ".join(self.names)),
-            ("size", readable(self.size)),
-            ("seconds", f"{self.seconds:.1f}"),
-        ]
-        console.table(("what", "value"), rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

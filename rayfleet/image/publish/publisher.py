@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from rayfleet.bars import Tally, bars, readable
@@ -17,7 +16,6 @@ from rayfleet.image.publish.manifest import build_manifest
 from rayfleet.image.publish.publication import Publication
 from rayfleet.image.publish.region import Region
 from rayfleet.image.publish.regions import Regions
-from rayfleet.image.publish.survey import PublishPlan, survey
 from rayfleet.image.references import MOVING_TAGS
 
 PHASES = ("prepare", "upload", "tags", "verify")
@@ -44,44 +42,31 @@ class Publisher:
         self._compression = compression
         self._console = console
 
-    def plan(self, name: str, destinations: Mapping[str, str], tags: Sequence[str]) -> PublishPlan:
-        """What :meth:`publish` would have to do now; only reads.
-
-        Raises:
-            ToolFailed: the engine has no such image.
-            PrerequisiteMissing: no engine.
-        """
-        return survey(
-            self._engine.look_up(name),
-            destinations,
-            tuple(dict.fromkeys(tags)),
-            registries=self._registries,
-            cache=self._cache,
-            compression=self._compression,
-        )
-
     def publish(
         self,
-        name: str,
+        image: LocalImage,
         destinations: Mapping[str, str],
         tags: Sequence[str],
         *,
+        name: str,
         moving: Collection[str] = MOVING_TAGS,
     ) -> Publication:
-        """Get the image ``name`` to every destination (by region) under every tag.
+        """Get ``image``, which people call ``name``, to every destination (by region) under
+        every tag.
 
         All regions at once: blobs, the manifest, the tags that are not ``moving``; those only
         when all regions have the others; then every tag is read back. An error of a region is
         in the result and does not stop the others.
 
         Raises:
-            ToolFailed: the engine has no such image, or cannot read its layers.
+            ToolFailed: the engine cannot read the image's layers.
             PrerequisiteMissing: no engine, or a full disk.
         """
         console, watch = self._console, Stopwatch()
         with self._regions(destinations, tuple(dict.fromkeys(tags))) as regions:
             with console.phase("publish"), bars(console, regions.tallies, regions.layers):
-                collected = self._collect(self._look_up(name, regions), regions)
+                regions.read_tags()
+                collected = self._collect(image, regions)
                 watch.split("prepare")
                 built = None if collected is None else build_manifest(collected)
                 if collected is not None and built is not None:
@@ -104,13 +89,6 @@ class Publisher:
                 revision=built.config.revision if built else "",
                 seconds=watch.seconds,
             )
-
-    def _look_up(self, name: str, regions: Regions) -> LocalImage:
-        """The image in the engine; meanwhile the regions begin to read their tags."""
-        with ThreadPoolExecutor(1, thread_name_prefix="engine") as pool:
-            image = pool.submit(self._engine.look_up, name)
-            regions.read_tags()
-            return image.result()
 
     def _collect(self, image: LocalImage, regions: Regions) -> Collected | None:
         """The image's compressed layers, offered to the regions as they get ready.

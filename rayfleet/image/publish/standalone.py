@@ -56,14 +56,15 @@ def publish_image(
         ) as registries,
         BlobCache(state / "blobs") as cache,
     ):
+        engine = engine or ImageEngine()
         publisher = Publisher(
-            engine=engine or ImageEngine(),
+            engine=engine,
             cache=cache,
             registries=registries,
             compression=compression,
             console=console or Console(),
         )
-        return publisher.publish(name, destinations, tags)
+        return publisher.publish(engine.look_up(name), destinations, tags, name=name)
 
 
 def check_registries(

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from rayfleet.errors import ToolFailed, Unreachable
-from rayfleet.image.oci.client import RegistryClient
+from rayfleet.image.oci.client import MOST_PAGES, RegistryClient
 from rayfleet.image.oci.credentials import Credentials
 from rayfleet.image.oci.http import Retries
 from tests.support.registry import LocalRegistry
-from tests.support.scripted_http import Answer, ScriptedServer, scripted_server
+from tests.support.scripted_http import Answer, Asked, ScriptedServer, scripted_server
 
 pytestmark = pytest.mark.integration
 
@@ -188,3 +189,54 @@ def test_a_registry_without_a_login_is_read_as_nobody(server: ScriptedServer) ->
     with RegistryClient(server.host, None, retries=QUICK) as nobody:
         assert nobody.tags("p/r") == ("a",)
     assert [each.authorization for each in server.asked] == ["", "", "Bearer t0"]
+
+
+def pages(link: Callable[[Asked], str], *, most: int = 100) -> Callable[[Asked], Answer]:
+    """Page after page of tags for who logs in, each with ``link``, ``most`` of them."""
+    count = 0
+
+    def respond(asked: Asked) -> Answer:
+        nonlocal count
+        if not asked.authorization:
+            return Answer(status=401, headers={"WWW-Authenticate": 'Basic realm="r"'})
+        count += 1
+        body = json.dumps({"tags": [f"t{count}"]}).encode()
+        after = {"Link": f'<{link(asked)}>; rel="next"'} if count < most else {}
+        return Answer(body=body, headers=after)
+
+    return respond
+
+
+@pytest.mark.parametrize("form", ["http://{host}/v2/p/r/tags/list?n=2", "//{host}/v2/x"])
+def test_no_login_goes_to_another_host_for_more_tags(server: ScriptedServer, form: str) -> None:
+    with scripted_server() as other:
+        other.respond = pages(lambda asked: "", most=1)
+        server.respond = pages(lambda asked: form.format(host=other.host))
+        with pytest.raises(ToolFailed, match="sends us elsewhere") as refused:
+            client(server).tags("p/r")
+    assert other.host in refused.value.text()
+    assert other.asked == []
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        lambda asked: asked.path,
+        lambda asked: f"http://{asked.headers['Host']}{asked.path}",
+        lambda asked: "?n=1" if asked.path.endswith("n=2") else "?n=2",
+    ],
+    ids=["itself", "itself in full", "the one before"],
+)
+def test_pages_of_tags_that_go_round_are_an_error(
+    server: ScriptedServer, link: Callable[[Asked], str]
+) -> None:
+    server.respond = pages(link)
+    with pytest.raises(ToolFailed, match="does not end"):
+        client(server).tags("p/r")
+    assert len(server.asked) <= 4
+
+
+def test_pages_of_tags_without_an_end_are_an_error(server: ScriptedServer) -> None:
+    server.respond = pages(lambda asked: f"?after={len(server.asked)}", most=2 * MOST_PAGES)
+    with pytest.raises(ToolFailed, match="does not end"):
+        client(server).tags("p/r")

@@ -22,9 +22,10 @@ from rayfleet.errors import (
 from rayfleet.image.inspect import inspect_image
 from rayfleet.image.oci.client import RegistryClient
 from rayfleet.image.promote.carry import carry
-from rayfleet.image.promote.promoter import next_commands
+from rayfleet.image.promote.promoter import Promoter, next_commands
 from rayfleet.image.references import find_reference
 from rayfleet.locks import exclusive
+from tests.support.artifact_registry import fleet_of
 from tests.support.depot import Depot, make_depot
 from tests.support.layered_images import (
     MANIFEST,
@@ -60,6 +61,35 @@ def test_a_pin_that_cleanup_policies_would_take_moves_neither_latest_nor_the_pin
             promoter.promote(depot.order("one", "v1", pin=True))
     assert depot.tags("cluster", "latest") == ["", ""]
     assert not depot.fleet.outputs.pins.exists()
+
+
+@pytest.mark.parametrize("kind", ["rollback", "promote", "promote to another image"])
+def test_an_api_that_does_not_answer_means_no_pin(depot: Depot, kind: str) -> None:
+    depot.pin("cluster", "one")
+    two = depot.pin("cluster", "two")
+    pins = depot.fleet.outputs.pins.read_bytes()
+    order = {
+        "rollback": depot.rollback(),
+        "promote": depot.order("one", "fresh", pin=True),
+        "promote to another image": depot.order("one", "vllm:fresh", pin=True),
+    }[kind]
+    # Nothing listens there.
+    dead = replace(depot.fleet, registries=replace(depot.fleet.registries, api="127.0.0.1:1"))
+    said = Console(out=io.StringIO(), err=io.StringIO())
+    with depot.open() as registries:
+        promoter = Promoter(
+            project=depot.project,
+            fleet=dead,
+            console=said,
+            registries=registries,
+            ensure_repositories=lambda *_: None,
+        )
+        with pytest.raises(Unreachable, match="so it is not pinned") as failed:
+            promoter.promote(order, yes=True)
+    assert failed.value.next_step
+    assert depot.fleet.outputs.pins.read_bytes() == pins
+    assert depot.tags("cluster", "latest") == [two, two]
+    assert depot.tags("cluster", "fresh") == depot.tags("vllm", "fresh") == ["", ""]
 
 
 def test_a_tag_is_given_in_every_region(depot: Depot) -> None:
@@ -282,6 +312,17 @@ def test_a_rollback_goes_back_to_any_pin_by_tag_or_digest(depot: Depot) -> None:
 
 def test_next_come_the_clusters_that_run_the_image(depot: Depot) -> None:
     assert next_commands(depot.fleet, "cluster") == ()
+    (made,) = fleet_of(REGIONS).clusters.values()
+    one = replace(made, name="one", image="cluster", tag="")
+    others = {"fixed": replace(one, name="fixed", tag="v1"), "two": replace(one, name="two")}
+    fleet = replace(depot.fleet, clusters={"one": one, **others})
+    assert next_commands(fleet, "cluster") == (
+        "invoke update-configs",
+        "invoke restart --cluster one --cluster two",
+    )
+    fleet = replace(depot.fleet, clusters={"one": one})
+    assert next_commands(fleet, "cluster")[1] == "invoke restart --all"
+    assert next_commands(fleet, "vllm") == ()
 
 
 def test_an_inspection_shows_where_the_image_is(depot: Depot) -> None:

@@ -9,10 +9,13 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 import urllib3
+from docker import DockerClient
 from filelock import FileLock
 
 from rayfleet.console import Console
@@ -73,6 +76,17 @@ def digests(site: Site) -> set[str | None]:
     }
 
 
+def labels(site: Site, tag: str = "latest") -> Mapping[str, str]:
+    """What the image behind a tag says of itself; nothing if it has no label."""
+    registry = client(site, "us-east5")
+    manifest = registry.manifest(site.repository, tag)
+    return registry.config(site.repository, manifest.config_digest).labels
+
+
+def pinned_digest(site: Site) -> str:
+    return read_pins(site.fleet.outputs.pins)["cluster"].digest
+
+
 def test_every_region_gets_the_same_digest_under_three_tags(site: Site, console: Console) -> None:
     published = site.publish(console)
 
@@ -88,12 +102,10 @@ def test_every_region_gets_the_same_digest_under_three_tags(site: Site, console:
 def test_the_image_says_what_it_was_built_from(site: Site, console: Console) -> None:
     published = site.publish(console)
 
-    registry = client(site, "us-east5")
-    manifest = registry.manifest(site.repository, "latest")
-    labels = registry.config(site.repository, manifest.config_digest).labels
-    assert labels["org.opencontainers.image.revision"] == published.commit
-    assert labels["org.opencontainers.image.version"] == published.tag
-    assert labels["test.tag"] == published.tag
+    said = labels(site)
+    assert said["org.opencontainers.image.revision"] == published.commit
+    assert said["org.opencontainers.image.version"] == published.tag
+    assert said["test.tag"] == published.tag
 
 
 def test_only_the_local_names_stay_in_the_engine(site: Site, console: Console) -> None:
@@ -292,6 +304,64 @@ def test_uncommitted_changes_are_refused_unless_asked_for(site: Site, console: C
     assert read_pins(site.fleet.outputs.pins)["cluster"].tag == published.tag
 
 
+class Meddling(io.StringIO):
+    """A narration whose reader does something when the build begins, which is after git was
+    asked and before the files are copied."""
+
+    def __init__(self, meddle: Callable[[], object]) -> None:
+        super().__init__()
+        self._meddle = meddle
+
+    def write(self, text: str) -> int:
+        if text.startswith("build: started"):
+            self._meddle()
+        return super().write(text)
+
+
+def edit(root: Path) -> None:
+    (root / "docker" / "hello").write_text("edited\n")
+
+
+def add(root: Path) -> None:
+    (root / "docker" / "new").write_text("new\n")
+
+
+def edit_the_fleet(root: Path) -> None:
+    (root / "fleet.yaml").write_text("project: another\n")
+
+
+def check_out(root: Path) -> None:
+    edit(root)
+    commit(root, "Second")
+
+
+@pytest.mark.parametrize("meddle", [edit, add, edit_the_fleet, check_out])
+@pytest.mark.parametrize("allow_dirty", [False, True])
+def test_a_checkout_that_changes_before_it_is_copied_is_not_built(
+    site: Site, meddle: Callable[[Path], None], allow_dirty: bool
+) -> None:
+    console = Console(out=io.StringIO(), err=Meddling(lambda: meddle(site.project.root)))
+
+    with pytest.raises(UsageError, match="changed while") as refused:
+        site.publish(console, allow_dirty=allow_dirty)
+
+    assert refused.value.next_step.startswith("invoke cluster-docker")
+    assert engine_names(site) == [site.base_image]
+    assert digests(site) == set()
+    assert not any((site.project.state / "build").iterdir())
+
+
+def test_a_fleet_file_that_is_not_committed_makes_the_build_dirty(
+    site: Site, console: Console
+) -> None:
+    edit_the_fleet(site.project.root)
+
+    with pytest.raises(UsageError, match=r"fleet\.yaml"):
+        site.publish(console)
+
+    assert site.publish(console, allow_dirty=True).tag.endswith("-dirty")
+
+
 def test_a_failed_build_shows_its_last_lines_and_publishes_nothing(
     site: Site, console: Console
 ) -> None:
@@ -348,6 +418,59 @@ def test_what_was_built_can_be_published_later(site: Site, console: Console) -> 
     assert tuple(published.seconds) == ("check", "repositories", "publish", "verify")
 
 
+def take_names(site: Site, *names: str) -> None:
+    """Give another image the names, as another checkout's build on the same engine does."""
+    with closing(DockerClient.from_env()) as engine:
+        for name in names:
+            engine.images.get(site.base_image).tag(name)
+
+
+def test_another_checkout_that_builds_meanwhile_is_not_published(
+    site: Site, console: Console
+) -> None:
+    name = f"rayfleet/{site.name}"
+    commit_tag = site.pipeline(console).plan().pin_tag
+
+    published = site.publish(
+        console,
+        ensure_repositories=lambda *_: take_names(site, f"{name}:{commit_tag}", f"{name}:latest"),
+    )
+
+    assert labels(site)["test.tag"] == published.tag
+    assert digests(site) == {published.digest} == {pinned_digest(site)}
+
+
+def test_another_checkout_that_built_since_is_not_published(site: Site, console: Console) -> None:
+    built = site.pipeline(console).build()
+    take_names(site, *built.names)
+
+    pipeline = site.pipeline(console)
+    published = pipeline.publish(pipeline.selection(name="", tags=[], pin=True))
+    published.require()
+
+    assert labels(site)["test.tag"] == published.tag
+    assert digests(site) == {published.digest} == {pinned_digest(site)}
+
+
+def test_an_image_that_only_another_checkout_built_is_not_published(
+    site: Site, console: Console
+) -> None:
+    take_names(site, f"rayfleet/{site.name}:{site.pipeline(console).plan().pin_tag}")
+    pipeline = site.pipeline(console)
+    with pytest.raises(PrerequisiteMissing, match="has not built"):
+        pipeline.publish(pipeline.selection(name="", tags=[], pin=True))
+    assert digests(site) == set()
+
+
+def test_a_name_that_moves_while_it_is_published_stays_what_it_was(
+    site: Site, console: Console
+) -> None:
+    mine = site.pipeline(console).build().names[1]
+    pipeline = site.pipeline(console, ensure_repositories=lambda *_: take_names(site, mine))
+    pipeline.publish(pipeline.selection(name=mine, tags=["v1"], pin=False)).require()
+    assert labels(site, "v1")["test.tag"]
+
+
 def test_what_was_not_built_cannot_be_published(site: Site, console: Console) -> None:
     pipeline = site.pipeline(console)
     selection = pipeline.selection(name="", tags=[], pin=True)
@@ -393,12 +516,13 @@ def test_a_plan_says_what_each_region_lacks_and_changes_nothing(
     site: Site, console: Console
 ) -> None:
     plan = site.pipeline(console).plan()
-    selection = Selection.of_build(plan, command=plan.command)
+    selection = Selection.of_build(plan, "", command=plan.command)
 
     unbuilt = site.pipeline(console).survey(selection, built=False)
     assert (unbuilt.unknown, unbuilt.digest) == (None, "")
 
     site.pipeline(console).build()
+    selection = site.pipeline(console).selection(name="", tags=[], pin=True)
     built = site.pipeline(console).survey(selection)
     assert built.unknown == 2
     assert [each.tags for each in built.regions] == [plan.tags] * 3

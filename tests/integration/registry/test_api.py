@@ -6,6 +6,7 @@ import io
 import json
 import signal
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,8 +14,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rayfleet.errors import ToolFailed, Unreachable
+from rayfleet.fleet.model import Cleanup
 from rayfleet.registry.cleanup import set_cleanup_policies
-from rayfleet.registry.client import Place, artifact_registry_client
+from rayfleet.registry.client import (
+    Place,
+    Repositories,
+    Repository,
+    artifact_registry_client,
+)
 from rayfleet.registry.inventory import read_inventory
 from rayfleet.registry.policy import desired_policies
 from rayfleet.registry.repositories import ensure_repositories
@@ -28,6 +35,7 @@ from tests.support.artifact_registry import (
     quiet,
     raw_client,
 )
+from tests.support.memory_api import MemoryApi
 from tests.support.registry import LocalRegistry
 from tests.support.tiny_images import IMAGE, client_of, push
 
@@ -46,6 +54,29 @@ def test_missing_repositories_are_created_once_in_every_region(server: ApiServer
     assert [(each.place.region, each.created) for each in first] == [(r, True) for r in REGIONS]
     assert [each.created for each in second] == [False, False]
     assert artifact_registry_client(fleet).create(place("us-east5")) is False
+
+
+@pytest.mark.parametrize("kind", ["served", "memory"])
+def test_policies_are_written_only_over_what_they_were_planned_from(
+    server: ApiServer, kind: str
+) -> None:
+    """The same of the API and of the fake that unit tests use."""
+    api: Repositories = MemoryApi()
+    if kind == "served":
+        api = artifact_registry_client(fleet_of(REGIONS, api=server.address))
+    here, (delete, keep) = place("us-east5"), desired_policies(Cleanup())
+    nothing = Repository(place=here)
+    assert api.read(here) is None
+    assert not api.set_policies(here, [delete], found=nothing)
+    assert api.create(here)
+    assert not api.create(here, [delete])
+    assert api.set_policies(here, [delete], found=nothing)
+    assert not api.set_policies(here, [keep], found=nothing, replaced=[delete.id])
+    found = api.read(here)
+    assert found == replace(nothing, policies=(delete,))
+    assert not api.set_policies(here, [keep], found=replace(found, policies_dry_run=True))
+    assert api.set_policies(here, [keep], found=found, dry_run=True)
+    assert api.read(here) == replace(nothing, policies=(delete, keep), policies_dry_run=True)
 
 
 def test_a_killed_server_comes_back_with_its_repositories(server: ApiServer) -> None:

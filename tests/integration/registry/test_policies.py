@@ -76,7 +76,9 @@ def test_a_foreign_policy_stays_and_our_older_value_goes(server: ApiServer) -> N
     fleet = fleet_of(REGIONS, api=server.address, keep=4)
     set_cleanup_policies(fleet, console=quiet(), uses=Uses()).raise_failures()
     api = artifact_registry_client(fleet)
-    api.set_policies(place("us-east5"), [KEEP_RELEASES])
+    found = api.read(place("us-east5"))
+    assert found is not None
+    assert api.set_policies(found.place, [KEEP_RELEASES], found=found)
     fleet = fleet_of(REGIONS, api=server.address, keep=5)
     report = set_cleanup_policies(fleet, console=quiet(), uses=Uses())
     report.raise_failures()

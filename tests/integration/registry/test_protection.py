@@ -14,7 +14,7 @@ from rayfleet.errors import PartialFailure, ToolFailed, Unreachable
 from rayfleet.fleet.model import Pin
 from rayfleet.fleet.pins import write_pin
 from rayfleet.registry.cleanup import CleanupReport, set_cleanup_policies
-from rayfleet.registry.client import artifact_registry_client
+from rayfleet.registry.client import Repository, artifact_registry_client
 from rayfleet.registry.policy import Action, Condition, Policy, TagState
 from rayfleet.registry.preview import Preview, preview_cleanup
 from rayfleet.registry.protect import protect_pin
@@ -202,7 +202,7 @@ def test_a_policy_of_others_that_takes_what_runs_is_refused_with_the_remedy(
     api = artifact_registry_client(fleet.fleet)
     api.create(place(EAST))
     victim = push(registry, "victim")
-    api.set_policies(place(EAST), [TAKE_ALL])
+    assert api.set_policies(place(EAST), [TAKE_ALL], found=Repository(place=place(EAST)))
     until_gone(registry, victim)
     runs = push(registry, "runs")
     fleet.nodes(us_central2={}, us_east5={"head": runs})

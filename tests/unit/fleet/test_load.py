@@ -220,6 +220,14 @@ WRONG: dict[str, tuple[dict[str, str], str]] = {
         },
         "12: images.cluster.name: the same repository and name as other; write another name",
     ),
+    "images built on each other": (
+        {
+            "images:\n": "images:\n  other: {name: other, repository: marin, base_image: cluster, "
+            "dockerfile: docker/Dockerfile.cluster, context: [docker]}\n",
+            "    context: [docker]\n": "    context: [docker]\n    base_image: other\n",
+        },
+        "16: images.cluster.base_image: cluster is built on itself; write debian:bookworm-slim",
+    ),
     "a negative minimum": (
         {"min: 2": "min: -2"},
         "22: clusters.us-east5.workers.v5e-128.min: -2 is negative; write 0 or more",

@@ -5,6 +5,7 @@ The figures were taken from the clusters' own files of December 2025, not from f
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 from dataclasses import dataclass
@@ -256,3 +257,15 @@ def pinned(image: str) -> str:
         return image
     pin = read_pins(REPOSITORY / "infra" / "images.lock.yaml")[name.removeprefix("marin_")]
     return f"{name}:{pin.tag}@{pin.digest}" if pin.digest else f"{name}:{pin.tag}"
+
+
+def test_what_a_host_installs_is_looked_up_first() -> None:
+    """A new machine knows no packages, or those of the day its image was made."""
+    installs = 0
+    for path in CONFIGS.glob("*.yaml"):
+        for command in read_yaml(path.read_text())["initialization_commands"]:
+            before, install, _ = command.partition(" install -y")
+            if "apt-get" in before and install:
+                installs += 1
+                assert re.search(r"apt-get [^;|&]*update", before), (path.name, command)
+    assert installs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import stat
 from pathlib import Path
 
@@ -55,6 +56,39 @@ def test_the_revision_names_the_commit(root: Path) -> None:
     revision = Checkout(root=root).revision(["docker"])
     assert revision.commit == head
     assert head.startswith(revision.short)
+
+
+@pytest.mark.parametrize("place", ["", "clusters/tools"])
+def test_a_copy_is_compared_with_the_commit_wherever_the_checkout_lies(
+    tmp_path: Path, place: str
+) -> None:
+    top = tmp_path / "top"
+    write_project(top / place)
+    if place:
+        shutil.rmtree(top / place / ".git")
+        git(top, "init", "--quiet")
+        (top / ".gitattributes").write_text("*.txt text eol=crlf\n")
+        (top / place / "docker" / "lines.txt").write_text("a\nb\n")
+        commit(top, "All")
+        (top / place / "docker" / "lines.txt").unlink()
+        git(top, "checkout", "--", ".")
+    checkout = Checkout(root=top / place)
+    assert checkout.prefix == place
+    with exported_context(
+        checkout.root,
+        checkout.files(["docker"]),
+        CONFIG,
+        folder=tmp_path / "build",
+        prefix=checkout.prefix,
+    ) as context:
+        assert checkout.changed_in(context, ["docker"]) == ()
+        # What was edited while it was copied, and undone before git was asked again.
+        (context / "docker" / "hello").write_text("jello\n")
+        (context / "docker" / "new").write_text("new\n")
+        (context / "docker" / "Dockerfile").unlink()
+        found = {Path(each).name for each in checkout.changed_in(context, ["docker"])}
+    assert found == {"hello", "new", "Dockerfile"}
+    assert checkout.revision(["docker"]).changed == ()
 
 
 def test_a_folder_without_git_or_commit_is_refused(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from rayfleet.errors import PrerequisiteMissing, ToolFailed, Unreachable
-from rayfleet.image.fanout import each_region, failure_lines
+from rayfleet.image.fanout import Outcome, each_region, failure_lines
 from rayfleet.image.oci.credentials import Credentials
 from rayfleet.image.oci.registries import Registries
 from rayfleet.image.publish.standalone import check_registries
@@ -47,6 +47,22 @@ def test_no_more_regions_than_the_limit_are_worked_on_at_once() -> None:
 
     each_region("abcdef", work, limit=2)
     assert most == 2
+
+
+def test_a_name_that_comes_twice_is_worked_on_once() -> None:
+    done: list[str] = []
+    # In a thread, so that a wait without an end is a failure here.
+    ended: list[tuple[Outcome[None], ...]] = []
+    run = threading.Thread(
+        target=lambda: ended.append(
+            each_region(["a", "b", "a"], lambda name, _: done.append(name), limit=1)
+        ),
+        daemon=True,
+    )
+    run.start()
+    run.join(WAIT_SECONDS)
+    assert [[each.region for each in outcomes] for outcomes in ended] == [["a", "b"]]
+    assert done == ["a", "b"]
 
 
 def test_an_interrupt_tells_the_other_regions_to_stop() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from datetime import date
 
 import pytest
@@ -12,7 +13,7 @@ from rayfleet.console import Console
 from rayfleet.errors import UsageError
 from rayfleet.fleet.model import ImageFamily
 from rayfleet.image.build.checkout import Revision
-from rayfleet.image.plan import BuildPlan, Selection, plan_build, refuse_dirty
+from rayfleet.image.plan import BuildPlan, Selection, plan_build, refuse_changed, refuse_dirty
 
 COMMIT = "3f2a1bc" + "0" * 33
 
@@ -58,17 +59,42 @@ def test_a_long_list_of_changes_is_cut() -> None:
         refuse_dirty(plan(*(f"f{number:02}" for number in range(25))), allow=False)
 
 
+def test_a_checkout_that_stayed_what_it_was_is_built() -> None:
+    here = Revision(commit=COMMIT, short="3f2a1bc")
+    refuse_changed(plan(), here, ())
+    # Edits of what is uncommitted anyway are what was allowed.
+    refuse_changed(plan("x"), replace(here, changed=("x",)), ("x",))
+
+
+@pytest.mark.parametrize(
+    ("commit", "changed", "copied", "words"),
+    [
+        ("f" * 40, (), (), "fffffff is checked out now, and not"),
+        (COMMIT, ("docker/hello",), (), "docker/hello"),
+        (COMMIT, (), ("docker/hello",), "docker/hello"),
+    ],
+)
+def test_a_checkout_that_changed_while_it_was_copied_is_refused(
+    commit: str, changed: tuple[str, ...], copied: tuple[str, ...], words: str
+) -> None:
+    now = Revision(commit=commit, short=commit[:7], changed=changed)
+    with pytest.raises(UsageError, match="changed while its files were copied") as refused:
+        refuse_changed(plan(), now, copied, command="invoke image.build")
+    assert words in refused.value.why
+    assert refused.value.next_step == "invoke image.build"
+
+
 def test_the_command_that_was_refused_is_the_one_proposed() -> None:
     with pytest.raises(UsageError, match=r"invoke image\.build --image vllm --allow-dirty"):
         refuse_dirty(plan("x"), allow=False, command="invoke image.build --image vllm")
 
 
 def test_what_was_built_is_published_under_the_plans_tags() -> None:
-    chosen = Selection.of_build(plan(), command="invoke image.publish")
-    assert chosen.name == "rayfleet/marin_cluster:3f2a1bc"
+    chosen = Selection.of_build(plan(), "sha256:1", command="invoke image.publish")
+    assert (chosen.name, chosen.wanted) == ("rayfleet/marin_cluster:3f2a1bc", "sha256:1")
     assert (chosen.tags, chosen.pin_tag, chosen.commit) == (plan().tags, "3f2a1bc", COMMIT)
     assert chosen.missing == "invoke image.build"
-    unpinned = Selection.of_build(plan(), command="invoke image.publish", pin=False)
+    unpinned = Selection.of_build(plan(), "sha256:1", command="invoke image.publish", pin=False)
     assert (unpinned.pin_tag, unpinned.command) == ("", "invoke image.publish --no-pin")
 
 
@@ -108,6 +134,7 @@ def test_the_build_gets_the_commit_and_one_date() -> None:
     }
     assert plan().labels()["org.opencontainers.image.created"] == "2026-11-20T00:00:00Z"
     assert plan().labels()["org.opencontainers.image.revision"] == COMMIT
+    assert plan().labels()["org.opencontainers.image.base.name"] == "debian:bookworm-slim"
 
 
 def test_the_plan_prints_as_text_and_as_json() -> None:

@@ -9,8 +9,10 @@ import pytest
 
 from rayfleet.console import Console
 from rayfleet.errors import PartialFailure, RayfleetError, Unreachable
+from rayfleet.image.build.built import BuiltImage
+from rayfleet.image.layers.collect import LocalImage
 from rayfleet.image.publish.publication import Publication, RegionResult
-from rayfleet.image.publish.published import BuiltImage, Published
+from rayfleet.image.publish.published import Published
 
 DIGEST = f"sha256:{'a' * 64}"
 DOWN = Unreachable("registry h2 does not answer", why="connection\n  refused")
@@ -112,9 +114,14 @@ def test_json_has_bytes_digests_and_seconds_of_success_and_failure(console: Cons
 
 def test_a_build_prints_what_is_in_the_engine(console: Console) -> None:
     built = BuiltImage(
-        family="cluster", id=DIGEST, names=("a:1", "a:latest"), size=663_000_000, commit="abc",
+        family="cluster",
+        image=LocalImage(
+            id=DIGEST, diff_ids=(), size=663_000_000, architecture="amd64", os="linux"
+        ),
+        names=("a:1", "a:latest"),
+        commit="abc",
         seconds=12.34,
-    )  # fmt: skip
+    )
     built.show(console, as_json=False)
     assert DIGEST in shown(console)
     assert "a:1, a:latest" in shown(console)

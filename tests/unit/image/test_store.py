@@ -13,6 +13,7 @@ import pytest
 
 from rayfleet.errors import Drift, PrerequisiteMissing
 from rayfleet.fleet.model import Compression
+from rayfleet.image.engine import has_overlay_store
 from rayfleet.image.interruption import Interrupted
 from rayfleet.image.layers.blobs import BlobCache
 from rayfleet.image.layers.collect import Collected, collect
@@ -286,3 +287,20 @@ def test_the_first_failure_ends_all(store: OverlayStore, cache: BlobCache) -> No
     shutil.rmtree(cache.folder / "partial")
     with pytest.raises(PrerequisiteMissing, match="cannot write"):
         read(LocalEngine(store), cache)
+
+
+@pytest.mark.parametrize(
+    ("driver", "status", "classic"),
+    [
+        ("overlay2", [["Backing Filesystem", "extfs"], ["Supports d_type", "true"]], True),
+        ("overlayfs", [["driver-type", "io.containerd.snapshotter.v1"]], False),
+        ("overlay2", [["driver-type", "io.containerd.snapshotter.v1"]], False),
+        ("vfs", [], False),
+        ("overlay2", None, True),
+    ],
+)
+def test_an_engine_says_whether_its_folders_can_be_read(
+    driver: str, status: list[list[str]] | None, classic: bool
+) -> None:
+    """The first two are what Docker 20.10 and Docker 28.5 said."""
+    assert has_overlay_store({"Driver": driver, "DriverStatus": status}) is classic

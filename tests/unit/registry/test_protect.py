@@ -9,15 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from rayfleet.console import Console
-from rayfleet.errors import ToolFailed
+from rayfleet.errors import Locked, RayfleetError, ToolFailed, Unreachable
 from rayfleet.fleet.model import Cleanup, Fleet, Outputs, Pin
 from rayfleet.fleet.pins import write_pin
+from rayfleet.registry.cleanup import set_cleanup_policies
 from rayfleet.registry.client import Repository
-from rayfleet.registry.policy import Policy, Version, desired_policies
+from rayfleet.registry.plan import taken
+from rayfleet.registry.policy import Action, Condition, Policy, Version, desired_policies
 from rayfleet.registry.protect import protect_pin
 from rayfleet.registry.protection import protected, protection
-from tests.support.artifact_registry import fleet_of, place
+from rayfleet.registry.uses import Kind, Use, Uses
+from tests.support.artifact_registry import fleet_of, place, quiet
 from tests.support.memory_api import MemoryApi
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -54,10 +56,15 @@ def fleet(tmp_path: Path) -> Fleet:
     return replace(plain, outputs=Outputs(pins=tmp_path / "pins.yaml", configs=tmp_path))
 
 
-def protect(fleet: Fleet, api: MemoryApi, digest: str) -> str:
+def uses_of(digest: str) -> Uses:
+    return Uses(known=(Use(by="a pin elsewhere", kind=Kind.PIN, digest=digest),))
+
+
+def protect(fleet: Fleet, api: MemoryApi | None, digest: str, *, strict: bool = False) -> str:
     """Protect a pin to ``digest``; returns what was said."""
-    console = Console(out=io.StringIO(), err=io.StringIO())
-    protect_pin(fleet, "cluster", Pin(tag="t", digest=digest), console=console, now=NOW, api=api)
+    console = quiet()
+    pin = Pin(tag="t", digest=digest)
+    protect_pin(fleet, "cluster", pin, console=console, now=NOW, api=api, strict=strict)
     assert isinstance(console.err, io.StringIO)
     return console.err.getvalue()
 
@@ -120,7 +127,78 @@ def test_an_image_that_would_go_at_the_next_sweep_is_not_pinned_unprotected(flee
     assert "not protected" in protect(fleet, rehearsed, ONE)
 
 
-def test_a_region_that_does_not_answer_is_told_and_stops_nothing(fleet: Fleet) -> None:
+def test_a_cleanup_that_looked_before_does_not_take_the_rule_away(fleet: Fleet) -> None:
+    cleanup = Cleanup(keep_most_recent=1)
+    registries = replace(fleet.registries, regions=("us-east5",), cleanup=cleanup)
+    one_region = replace(fleet, registries=registries)
+    api = api_with(*OURS)
+    # A rollback of another checkout, whose pin file this one does not see.
+    api.meanwhile.append(lambda: protect(one_region, api, ONE))
+
+    report = set_cleanup_policies(one_region, console=quiet(), uses=uses_of(TWO), api=api)
+
+    report.raise_failures()
+    policies = api.repositories[place("us-east5")].policies
+    assert not taken(policies, api.versions(place("us-east5")), uses_of(ONE), now=NOW)
+
+
+def test_two_who_protect_at_once_keep_both_images(fleet: Fleet) -> None:
+    api = api_with(*OURS)
+    api.meanwhile.append(lambda: protect(fleet, api, TWO))
+    protect(fleet, api, ONE)
+    assert all(kept(api, region) == {ONE, TWO} for region in REGIONS)
+
+
+def test_policies_that_never_stay_are_an_error_and_not_a_loop(fleet: Fleet) -> None:
+    one_region = replace(fleet, registries=replace(fleet.registries, regions=("us-east5",)))
+    api = api_with(*OURS)
+    here = place("us-east5")
+
+    def change(number: int) -> None:
+        other = Policy(id=f"other-{number}", action=Action.KEEP, rule=Condition())
+        api.repositories[here] = replace(api.repositories[here], policies=(*OURS, other))
+
+    api.meanwhile += [lambda number=number: change(number) for number in range(50)]  # type: ignore[misc]
+    report = set_cleanup_policies(
+        one_region, console=quiet(), uses=uses_of(ONE), api=api, regions=["us-east5"]
+    )
+    with pytest.raises(Locked, match="change again and again"):
+        report.raise_failures()
+    assert api.writes == []
+
+
+@pytest.mark.parametrize("broken", [("us-central2",), REGIONS])
+def test_a_pin_that_must_be_protected_needs_every_region(
+    fleet: Fleet, broken: tuple[str, ...]
+) -> None:
+    api = api_with(*OURS)
+    api.broken = frozenset(broken)
+    with pytest.raises(RayfleetError, match=f"{broken[0]}/marin is down") as caught:
+        protect(fleet, api, ONE, strict=True)
+    assert "cannot be protected from cleanup policies" in caught.value.text()
+    assert "not pinned" in caught.value.text()
+    assert caught.value.next_step
+
+
+def test_a_pin_that_must_be_protected_needs_an_api(fleet: Fleet) -> None:
+    with pytest.raises(Unreachable, match="cannot be protected"):
+        protect(
+            replace(fleet, registries=replace(fleet.registries, api="")), None, ONE, strict=True
+        )
+
+
+def test_a_pin_that_must_be_protected_needs_the_right_to_set_policies(fleet: Fleet) -> None:
+    api = api_with(*OURS)
+    api.read_only = True
+    with pytest.raises(ToolFailed, match="not permitted"):
+        protect(fleet, api, THREE, strict=True)
+    # Nothing has to be written where nothing is deleted, or the rule is there.
+    for fine in (api_with(), api_with(*OURS, *protection([THREE], [], room=1))):
+        fine.read_only = True
+        assert protect(fleet, fine, THREE, strict=True) == ""
+
+
+def test_a_region_that_does_not_answer_is_told_and_stops_no_publish(fleet: Fleet) -> None:
     api = api_with(*OURS)
     api.broken = frozenset({"us-central2"})
     said = protect(fleet, api, ONE)
