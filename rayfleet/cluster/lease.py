@@ -101,11 +101,11 @@ class Lease:
 @contextmanager
 def hold_cluster(
     place: Place, cluster: Holdable, *, rollout: str, operator: str, beat: float = BEAT_SECONDS
-) -> Iterator[None]:
+) -> Iterator[bool]:
     """Change ``cluster`` for the rollout with the id ``rollout`` while the block runs.
 
     ``beat`` is how often it gives a sign of life, in seconds. The lease stays when the block
-    ends; see :func:`release_cluster`. One of the same rollout is taken up again.
+    ends; see :func:`release_cluster`. Yields whether the same rollout had it already.
 
     Raises:
         Locked: another run changes it, or another rollout has a lease, living or not.
@@ -126,7 +126,7 @@ def hold_cluster(
         }
         write_atomically(path, json.dumps(document) + "\n", mode=0o600)
         with _heartbeat(path, beat):
-            yield
+            yield lease is not None
 
 
 @contextmanager
