@@ -67,7 +67,8 @@ class JobClient:
 
     ``http`` leads to the dashboard's port on the head, ``token`` is Ray's authentication
     token (None: the cluster has no authentication). Without ``patience`` nothing is tried
-    twice, for callers that look again themselves. All methods raise
+    twice, for callers that look again themselves. ``admit`` is called right before a job is
+    submitted, and raises when the cluster must not get one. All methods raise
     :class:`~rayfleet.errors.Unreachable` when the head does not answer,
     :class:`~rayfleet.job.dashboard.Unauthorized` when it refuses the token, and
     :class:`~rayfleet.errors.ToolFailed` with the last line of what it said otherwise.
@@ -81,12 +82,14 @@ class JobClient:
         token: Token = None,
         clock: Clock | None = None,
         patience: bool = True,
+        admit: Callable[[], None] = lambda: None,
     ) -> None:
         self.cluster = cluster
         self._reads = READ_ATTEMPTS if patience else 1
         self._until_ready = READY_ATTEMPTS if patience else 1
         self._dashboard = Dashboard(http, cluster=cluster, token=token, attempts=self._reads)
         self._clock = clock or SystemClock()
+        self._admit = admit
 
     def __repr__(self) -> str:
         return f"JobClient(cluster={self.cluster!r})"
@@ -268,6 +271,7 @@ class JobClient:
 
     def _post(self, request: Submittable) -> str:
         document = request.document()
+        self._admit()
         answer = self._dashboard.post("/api/jobs/", document)
         if answer.ok:
             return request.submission_id

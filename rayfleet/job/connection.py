@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -32,8 +32,15 @@ def open_jobs(project: Project, fleet: Fleet, cluster: Cluster) -> Iterator[JobC
 
 
 def jobs_of(
-    project: Project, fleet: Fleet, head: Head, cluster: Cluster, *, port: int = DASHBOARD_PORT
+    project: Project,
+    fleet: Fleet,
+    head: Head,
+    cluster: Cluster,
+    *,
+    port: int = DASHBOARD_PORT,
+    admit: Callable[[], None] = lambda: None,
 ) -> JobClient:
-    """The jobs of ``cluster`` over an open connection to its head, dashboard at ``port``."""
+    """The jobs of ``cluster`` over an open connection to its head, dashboard at ``port``;
+    ``admit`` as of :class:`~rayfleet.job.client.JobClient`."""
     token = credential_of(project, fleet, cluster)
-    return JobClient(head.http(port), cluster=cluster.name, token=token)
+    return JobClient(head.http(port), cluster=cluster.name, token=token, admit=admit)

@@ -4,7 +4,7 @@ killed unsaid."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING
@@ -13,8 +13,10 @@ from rayfleet.cluster.config import read_launch_config
 from rayfleet.cluster.fanout import fan_out
 from rayfleet.cluster.health import Observed
 from rayfleet.cluster.lifecycle import Lifecycle, brief
+from rayfleet.cluster.nodes import Nodes
+from rayfleet.cluster.started import last_started
 from rayfleet.console import Console
-from rayfleet.errors import PartialFailure, RayfleetError
+from rayfleet.errors import Declined, PartialFailure, RayfleetError, UsageError
 from rayfleet.fleet.model import Cluster
 from rayfleet.job.redaction import redacted
 from rayfleet.rollout.held import refuse_held
@@ -40,13 +42,15 @@ class Action(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """One cluster in a plan. ``jobs`` are those that the change kills; ``jobs_problem`` says
-    why they could not be listed (which is not the same as "no jobs")."""
+    why they could not be listed (which is not the same as "no jobs"). ``kill_all``: those that
+    come until then may die as well, the operator has said so."""
 
     cluster: Cluster
     action: Action
     why: str
     jobs: tuple[Job, ...] = ()
     jobs_problem: str = ""
+    kill_all: bool = False
 
     @property
     def kills(self) -> bool:
@@ -88,6 +92,7 @@ def run(
         show(targets, life.console)
         return
     confirm(targets, life.console, yes=yes, command=command)
+    targets = tuple(replace(target, kill_all=yes) for target in targets)
     what = clusters[0].name if len(clusters) == 1 else f"{len(clusters)} clusters"
     with life.console.phase(f"{wanted} {what}"):
         carry_out(life, targets, parallel=parallel, command=command)
@@ -178,10 +183,51 @@ def _change(life: Lifecycle, target: Target) -> None:
         Action.STOP: life.stop,
     }
     cluster = target.cluster
+    _spare_jobs(life, target)
     actions[target.action](cluster)
     follow = take_along if target.action is Action.START else tell_who_stays
     config = read_launch_config(life.fleet, cluster)
     follow(cluster.name, config, lambda text: life.console.event(f"{cluster.name}: {text}"))
+
+
+def _spare_jobs(life: Lifecycle, target: Target) -> None:
+    """Right before a head goes or Ray on it is started again: no job dies unsaid.
+
+    Raises:
+        Declined: jobs have come that nobody was asked about.
+        UsageError: a start would end jobs, or the head does not tell whether it has some.
+    """
+    cluster, start = target.cluster, target.action is Action.START
+    if not start and (target.kill_all or target.jobs_problem):
+        return
+    node = Nodes(read_launch_config(life.fleet, cluster)).head()
+    if not node:
+        return
+    try:
+        jobs = _running_jobs(life, cluster)
+    except RayfleetError as error:
+        # One that was never up whole has no jobs.
+        if start and last_started(life.project.state, cluster).node == node:
+            raise UsageError(
+                f"{cluster.name} is not started again: its head does not tell its jobs",
+                why=f"a start would end those that it has; {brief(error)}",
+                next_step=f"invoke restart --cluster {cluster.name} --unhealthy repair",
+            ) from error
+        return
+    listed = {job.name for job in target.jobs}
+    dying = ", ".join(job.name for job in jobs if job.name not in listed)
+    if dying and start:
+        raise UsageError(
+            f"{cluster.name} is not started again: its head has jobs",
+            why=f"a start would end {dying}",
+            next_step=f"invoke restart --cluster {cluster.name}",
+        )
+    if dying:
+        raise Declined(
+            f"{cluster.name} is not stopped: more jobs came since you were asked",
+            why=f"it would kill {dying}",
+            next_step=f"invoke stop --cluster {cluster.name}",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
