@@ -93,9 +93,10 @@ def _cluster(cluster: ClusterState, record: Record) -> ClusterState:
         return replace(cluster, held=False)
     way = cluster.way(record.direction) or Way()
     if record.kind is Kind.HELD:
-        if not cluster.held or record.data.get("anew"):
+        lease = str(record.data.get("lease", ""))
+        if cluster.was_free(lease):
             way = way.held_anew()
-        cluster, way = replace(cluster, held=True), _began(way, record.at)
+        cluster, way = replace(cluster, held=True, lease=lease), _began(way, record.at)
     elif record.kind is Kind.CLUSTER:
         way = _ended(way, record)
     elif record.step is None:

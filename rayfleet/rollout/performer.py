@@ -68,9 +68,9 @@ class Performer(Protocol):
     def trouble(self, target: Target) -> str:
         """What is wrong with a cluster while its wave bakes; empty when nothing is."""
 
-    def hold(self, plan: Plan, target: Target) -> AbstractContextManager[bool]:
-        """Keep everybody else from changing the cluster while the block runs; the block is told
-        whether the rollout still had it, so that nobody else can have changed it meanwhile.
+    def hold(self, plan: Plan, target: Target) -> AbstractContextManager[str]:
+        """Keep everybody else from changing the cluster while the block runs, which gets the id
+        of the lease: that of before, unless the cluster was free and others can have changed it.
 
         Raises:
             Locked: somebody else holds it.

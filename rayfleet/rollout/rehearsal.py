@@ -172,11 +172,11 @@ class Rehearsal:
         self.save(cluster, truth)
 
     @contextmanager
-    def hold(self, plan: Plan, target: Target) -> Iterator[bool]:
+    def hold(self, plan: Plan, target: Target) -> Iterator[str]:
         """Hold the fake cluster with a real lease."""
         names = _names(target)
-        with hold_cluster(self, names, rollout=plan.id, operator=self._operator) as kept:
-            yield kept
+        with hold_cluster(self, names, rollout=plan.id, operator=self._operator) as lease:
+            yield lease
 
     def release(self, plan: Plan, target: Target) -> None:
         """End the lease."""

@@ -68,6 +68,7 @@ class ClusterRun:
         if direction is Direction.BACK and not self._owed:
             self._owed = self._forward.owed
         self._held = state.held
+        self._state = state
         self._performer = performer
         self._append = write
         self._narrate = narrate
@@ -87,8 +88,8 @@ class ClusterRun:
     def _held_steps(self) -> Outcome:
         outcome: Outcome | None = None
         try:
-            with self._performer.hold(self._plan, self._target) as kept:
-                self._take_up(kept)
+            with self._performer.hold(self._plan, self._target) as lease:
+                self._take_up(lease)
                 outcome, why = self._steps()
                 self._end(outcome, why)
         except PrerequisiteMissing as error:
@@ -101,12 +102,10 @@ class ClusterRun:
             self._end(outcome)
         return outcome
 
-    def _take_up(self, kept: bool) -> None:
-        """Go on where the way stands, or from the first step if the cluster was free meanwhile:
-        ``kept`` says whether the rollout still had its lease."""
-        lost = self._held and not kept
-        self._write(Kind.HELD, data={"anew": True} if lost else {})
-        if lost or not self._held:
+    def _take_up(self, lease: str) -> None:
+        """Go on where the way stands, or from the first step if the cluster was free meanwhile."""
+        self._write(Kind.HELD, data={"lease": lease})
+        if self._state.was_free(lease):
             self._way = self._way.held_anew()
         self._held = True
         self._touched = self.direction is Direction.BACK or self._way.touched_again

@@ -107,11 +107,16 @@ def first_owed(way: Way, step: Step) -> tuple[Owed, ...]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterState:
     """One cluster: its way forward, its way back (None: it never began and nobody asked for it),
-    whether its lock is held by the rollout."""
+    whether its lock is held by the rollout, and the id of its last lease."""
 
     forward: Way | None = None
     back: Way | None = None
     held: bool = False
+    lease: str = ""
+
+    def was_free(self, lease: str) -> bool:
+        """Whether others can have changed the cluster until the rollout got ``lease``."""
+        return not self.held or self.lease != lease
 
     def way(self, direction: Direction) -> Way | None:
         """The way in that direction."""

@@ -84,7 +84,7 @@ class ClusterWork:
             return f"{error.what}: {error.why}" if error.why else error.what
 
     @contextmanager
-    def hold(self, plan: Plan, target: Target) -> Iterator[bool]:
+    def hold(self, plan: Plan, target: Target) -> Iterator[str]:
         """Keep everybody else from changing the cluster while the block runs; see
         :class:`~rayfleet.rollout.performer.Performer`.
 
@@ -93,9 +93,9 @@ class ClusterWork:
         """
         cluster = self._cluster(target)
         holding = hold_cluster(self._project, cluster, rollout=plan.id, operator=self._operator)
-        with holding as kept:
+        with holding as lease:
             try:
-                yield kept
+                yield lease
             finally:
                 self._links.forget(cluster.name)
 

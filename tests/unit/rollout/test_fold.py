@@ -236,10 +236,12 @@ def test_one_that_was_unlocked_half_way_begins_with_its_first_step(step: Step, h
 
 def test_one_whose_lease_was_gone_begins_anew_although_nobody_wrote_that_down() -> None:
     journal = one()
-    journal.go("a", killed=Step.START)
-    journal.say(Kind.HELD, "a")
-    assert Step.EMPTY in journal.way("a").outputs
-    journal.say(Kind.HELD, "a", data={"anew": True})
+    journal.say(Kind.HELD, "a", data={"lease": "one"})
+    journal.say(Kind.INTENT, "a", step=Step.PREFLIGHT)
+    journal.say(Kind.DONE, "a", step=Step.PREFLIGHT)
+    journal.say(Kind.HELD, "a", data={"lease": "one"})
+    assert Step.PREFLIGHT in journal.way("a").outputs
+    journal.say(Kind.HELD, "a", data={"lease": "two"})
     assert journal.way("a").outputs == {}
 
 
