@@ -70,11 +70,12 @@ class Ground:
             self.over.add(job)
 
     def restart_by_hand(self) -> None:
-        """Somebody ends the head, and what runs there, and starts another one."""
+        """Somebody ends the head, and what runs there, starts another one and gives it a job."""
         self.gone |= set(self.running)
         self.forgotten |= self.ended - self.known_ends
         self._lose()
         self.head, self.image = BY_HAND, "by hand"
+        self.submit()
 
     # What the steps do.
 

@@ -421,16 +421,16 @@ def _without_notes(plan: Plan, state: State, record: Record) -> State:
     return apply(plan, state, record)
 
 
-def _held_for_ever(plan: Plan, state: State, record: Record) -> State:
-    """Take a cluster that was given free for one that is held."""
-    return state if record.kind is Kind.RELEASED else apply(plan, state, record)
-
-
 def _any_lease(plan: Plan, state: State, record: Record) -> State:
     """Take any lease for the one of before."""
     if record.kind is Kind.HELD:
         record = replace(record, data={})
     return apply(plan, state, record)
+
+
+def _held_for_ever(plan: Plan, state: State, record: Record) -> State:
+    """Take a cluster that was given free for one that is held."""
+    return state if record.kind is Kind.RELEASED else _any_lease(plan, state, record)
 
 
 def _anew_without_debts(plan: Plan, state: State, record: Record) -> State:
