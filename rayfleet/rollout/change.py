@@ -16,7 +16,7 @@ from rayfleet.cluster.lifecycle import Lifecycle, brief
 from rayfleet.cluster.nodes import Nodes
 from rayfleet.cluster.started import last_started
 from rayfleet.console import Console
-from rayfleet.errors import Declined, PartialFailure, RayfleetError, UsageError
+from rayfleet.errors import Declined, Locked, PartialFailure, RayfleetError, UsageError
 from rayfleet.fleet.model import Cluster
 from rayfleet.job.redaction import redacted
 from rayfleet.rollout.held import refuse_held
@@ -146,6 +146,7 @@ def carry_out(
 
     Raises:
         PartialFailure: with the outcome of every cluster; those never tried are named.
+        Locked: the same, where rollouts or other runs have all that failed.
     """
     todo = {t.cluster.name: t for t in targets if t.action is not Action.NOTHING}
     done: list[Outcome] = []
@@ -160,7 +161,7 @@ def carry_out(
     return tuple(done)
 
 
-def _failure(done: Sequence[Outcome], names: Sequence[str], command: str) -> PartialFailure:
+def _failure(done: Sequence[Outcome], names: Sequence[str], command: str) -> RayfleetError:
     failures = [outcome.error for outcome in done if outcome.error]
     finished = [outcome.cluster for outcome in done if not outcome.error]
     untried = [name for name in names if name not in {outcome.cluster for outcome in done}]
@@ -170,7 +171,8 @@ def _failure(done: Sequence[Outcome], names: Sequence[str], command: str) -> Par
     if untried:
         lines.append(f"not touched: {', '.join(untried)}")
     own_step = failures[0].next_step if len(failures) == 1 else ""
-    return PartialFailure(
+    locked = all(isinstance(error, Locked) for error in failures)
+    return (Locked if locked else PartialFailure)(
         f"{len(failures)} of {len(names)} clusters failed",
         why="\n  ".join(["", *lines]),
         next_step=own_step or command,
