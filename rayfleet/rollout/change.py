@@ -193,15 +193,8 @@ def _change(life: Lifecycle, target: Target) -> None:
 
 
 def _spare_jobs(life: Lifecycle, target: Target) -> None:
-    """Right before a head goes or Ray on it is started again: no job dies unsaid.
-
-    Raises:
-        Declined: jobs have come that nobody was asked about.
-        UsageError: a start would end jobs, or the head does not tell whether it has some.
-    """
-    cluster, start = target.cluster, target.action is Action.START
-    if not start and (target.kill_all or target.jobs_problem):
-        return
+    """Right before a head goes or Ray on it is started again: see that no job dies unsaid."""
+    cluster = target.cluster
     node = Nodes(read_launch_config(life.fleet, cluster)).head()
     if not node:
         return
@@ -209,26 +202,36 @@ def _spare_jobs(life: Lifecycle, target: Target) -> None:
         jobs = _running_jobs(life, cluster)
     except RayfleetError as error:
         # One that was never up whole has no jobs.
-        if start and last_started(life.project.state, cluster).node == node:
-            raise UsageError(
-                f"{cluster.name} is not started again: its head does not tell its jobs",
-                why=f"a start would end those that it has; {brief(error)}",
-                next_step=f"invoke restart --cluster {cluster.name} --unhealthy repair",
-            ) from error
-        return
+        was_up = last_started(life.project.state, cluster).node == node
+        require_spared(target, (), silent=brief(error) if was_up else "")
+    else:
+        require_spared(target, tuple(job.name for job in jobs))
+
+
+def require_spared(target: Target, jobs: Sequence[str], *, silent: str = "") -> None:
+    """See that the change of a head ends no job of ``jobs`` that nobody was asked about; ``silent``
+    says why it does not tell them. Pure.
+
+    Raises:
+        Declined: a stop would kill jobs that came since the operator was asked.
+        UsageError: a start would end jobs, or the head does not tell whether it has some.
+    """
+    name = target.cluster.name
     listed = {job.name for job in target.jobs}
-    dying = ", ".join(job.name for job in jobs if job.name not in listed)
-    if dying and start:
+    dying = ", ".join(job for job in jobs if job not in listed)
+    if target.action is Action.START and (dying or silent):
+        repair = " --unhealthy repair" if silent else ""
+        tells = "does not tell its jobs" if silent else "has jobs"
         raise UsageError(
-            f"{cluster.name} is not started again: its head has jobs",
-            why=f"a start would end {dying}",
-            next_step=f"invoke restart --cluster {cluster.name}",
+            f"{name} is not started again: its head {tells}",
+            why=f"a start would end {dying or f'those that it has; {silent}'}",
+            next_step=f"invoke restart --cluster {name}{repair}",
         )
-    if dying:
+    if target.action is Action.STOP and dying and not (target.kill_all or target.jobs_problem):
         raise Declined(
-            f"{cluster.name} is not stopped: more jobs came since you were asked",
+            f"{name} is not stopped: more jobs came since you were asked",
             why=f"it would kill {dying}",
-            next_step=f"invoke stop --cluster {cluster.name}",
+            next_step=f"invoke stop --cluster {name}",
         )
 
 
