@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import secrets
 import socket
 import threading
 import time
@@ -61,7 +62,8 @@ class Names:
 class Lease:
     """What a rollout has on a cluster.
 
-    ``operator`` is ``user@host``; ``pid`` on ``host`` took it at ``acquired``. ``beat`` is its
+    ``id`` is another one each time that the cluster was free before. ``operator`` is
+    ``user@host``; ``pid`` on ``host`` took it at ``acquired``. ``beat`` is its
     last sign of life, in seconds since 1970. ``running`` tells whether a living process of this
     machine changes the cluster now.
     """
@@ -74,6 +76,7 @@ class Lease:
     acquired: datetime
     beat: float
     running: bool
+    id: str = ""
 
     def stale(self, now: float) -> bool:
         """Whether nobody works on the cluster by this lease at ``now`` (seconds since 1970)."""
@@ -101,11 +104,12 @@ class Lease:
 @contextmanager
 def hold_cluster(
     place: Place, cluster: Holdable, *, rollout: str, operator: str, beat: float = BEAT_SECONDS
-) -> Iterator[None]:
+) -> Iterator[str]:
     """Change ``cluster`` for the rollout with the id ``rollout`` while the block runs.
 
     ``beat`` is how often it gives a sign of life, in seconds. The lease stays when the block
-    ends; see :func:`release_cluster`. One of the same rollout is taken up again.
+    ends; see :func:`release_cluster`. Yields its id: the one of before if the rollout still had
+    the cluster, so that nobody else can have changed it meanwhile.
 
     Raises:
         Locked: another run changes it, or another rollout has a lease, living or not.
@@ -116,7 +120,9 @@ def hold_cluster(
         if lease is not None and lease.rollout != rollout:
             raise _left(lease)
         path = _path(place.state, cluster.identity)
+        lease_id = secrets.token_hex(8) if lease is None else lease.id
         document = {
+            "id": lease_id,
             "cluster": cluster.name,
             "rollout": rollout,
             "operator": operator,
@@ -126,7 +132,7 @@ def hold_cluster(
         }
         write_atomically(path, json.dumps(document) + "\n", mode=0o600)
         with _heartbeat(path, beat):
-            yield
+            yield lease_id
 
 
 @contextmanager
@@ -187,6 +193,7 @@ def lease_of(place: Place, cluster: Holdable) -> Lease | None:
         acquired=acquired,
         beat=beat,
         running=_is_locked(place.state, cluster.identity),
+        id=str(row.get("id", "")),
     )
 
 

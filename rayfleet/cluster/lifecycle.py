@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,10 +11,11 @@ from rayfleet.cluster.config import LaunchConfig, read_launch_config
 from rayfleet.cluster.health import Observed, observe
 from rayfleet.cluster.lease import free_cluster
 from rayfleet.cluster.machines import Machines
+from rayfleet.cluster.mark import refuse_marked
 from rayfleet.cluster.nodes import Nodes, address_of, head_address
 from rayfleet.cluster.started import record_start
 from rayfleet.console import Console
-from rayfleet.errors import RayfleetError, ToolFailed
+from rayfleet.errors import RayfleetError, ToolFailed, Unreachable
 from rayfleet.fleet.model import Cluster, Fleet
 from rayfleet.project import Project
 from rayfleet.secret.tokens import credential_of
@@ -62,11 +63,13 @@ class Lifecycle:
             UsageError: its image is in no registry of its region, or it has no config.
             ToolFailed: Ray could not bring it up.
             Unreachable: a gate did not open in time; the message names it.
+            Locked: another run changes it, or it is part of a rollout, of any machine.
         """
         with self._alone(cluster):
             seen = self.observe(cluster)
             if not seen.failing():
                 return seen
+            self._refuse_marked(cluster)
             return self._start(cluster)
 
     def stop(self, cluster: Cluster) -> int:
@@ -74,8 +77,10 @@ class Lifecycle:
 
         Raises:
             ToolFailed: nodes are left.
+            Locked: another run changes it, or it is part of a rollout, of any machine.
         """
         with self._alone(cluster):
+            self._refuse_marked(cluster)
             return self._stop(cluster)
 
     def nodes(self, cluster: Cluster) -> tuple[str, ...]:
@@ -100,6 +105,11 @@ class Lifecycle:
             Unreachable: the registry does not answer.
         """
         self._machines(cluster).require_image()
+
+    def _refuse_marked(self, cluster: Cluster) -> None:
+        # A dead head is nobody's.
+        with suppress(Unreachable), self.open_head(cluster) as head:
+            refuse_marked(head)
 
     def _start(self, cluster: Cluster) -> Observed:
         machines = self._machines(cluster)

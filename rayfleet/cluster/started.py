@@ -73,6 +73,15 @@ def read_start(head: Head) -> Started:
     return _parsed(result.stdout if result.code == 0 else "")
 
 
+def last_started(state: Path, cluster: Cluster) -> Started:
+    """What this machine last started ``cluster`` with; empty fields when it never did."""
+    path = state / "started" / f"{cluster.identity}.json"
+    try:
+        return _parsed(path.read_text(errors="replace"))
+    except OSError:
+        return Started()
+
+
 def previous_config(project: Project, fleet: Fleet, cluster: Cluster) -> bytes | None:
     """The config that ``cluster`` was last started with, byte for byte; None when nobody knows.
 
@@ -102,10 +111,9 @@ def previous_config(project: Project, fleet: Fleet, cluster: Cluster) -> bytes |
 
 def _kept(state: Path, cluster: Cluster) -> tuple[Started, bytes | None]:
     """What this machine knows, where record and config belong together."""
-    path = state / "started" / f"{cluster.identity}.json"
+    started = last_started(state, cluster)
     try:
-        started = _parsed(path.read_text(errors="replace"))
-        raw = path.with_suffix(".yaml").read_bytes()
+        raw = (state / "started" / f"{cluster.identity}.yaml").read_bytes()
     except OSError:
         return Started(), None
     if hashlib.sha256(raw).hexdigest() != started.config:

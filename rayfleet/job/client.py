@@ -74,7 +74,8 @@ class JobClient:
     ``http`` leads to the dashboard's port on the head, ``token`` is Ray's authentication
     token (None: the cluster has no authentication). Without ``patience`` nothing is tried
     twice, for callers that look again themselves; ``seconds`` is how long an answer may
-    take. All methods raise
+    take. ``admit`` is called right before a job is submitted, and raises when the cluster must
+    not get one. All methods raise
     :class:`~rayfleet.errors.Unreachable` when the head does not answer,
     :class:`~rayfleet.job.dashboard.Unauthorized` when it refuses the token, and
     :class:`~rayfleet.errors.ToolFailed` with the last line of what it said otherwise.
@@ -89,6 +90,7 @@ class JobClient:
         clock: Clock | None = None,
         patience: bool = True,
         seconds: float = READ_SECONDS,
+        admit: Callable[[], None] = lambda: None,
     ) -> None:
         self.cluster = cluster
         self._reads = READ_ATTEMPTS if patience else 1
@@ -97,6 +99,7 @@ class JobClient:
             http, cluster=cluster, token=token, attempts=self._reads, seconds=seconds
         )
         self._clock = clock or SystemClock()
+        self._admit = admit
 
     def __repr__(self) -> str:
         return f"JobClient(cluster={self.cluster!r})"
@@ -272,6 +275,7 @@ class JobClient:
 
     def _post(self, request: Submittable) -> str:
         document = request.document()
+        self._admit()
         answer = self._dashboard.post("/api/jobs/", document)
         if answer.ok:
             return request.submission_id

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -39,8 +39,11 @@ def jobs_of(
     *,
     port: int = DASHBOARD_PORT,
     patience: bool = True,
+    admit: Callable[[], None] = lambda: None,
 ) -> JobClient:
     """The jobs of ``cluster`` over an open connection to its head, dashboard at ``port``; for
-    ``patience`` see :class:`JobClient`."""
+    ``patience`` and ``admit`` see :class:`JobClient`."""
     token = credential_of(project, fleet, cluster)
-    return JobClient(head.http(port), cluster=cluster.name, token=token, patience=patience)
+    return JobClient(
+        head.http(port), cluster=cluster.name, token=token, patience=patience, admit=admit
+    )

@@ -35,17 +35,20 @@ def submit_job(
     wait: bool,
     as_json: bool,
     node_types: Sequence[NodeType] = (),
+    enter: Connect | None = None,
 ) -> None:
     """Submit ``order``; with ``wait`` print its log until it has ended.
 
     On stdout: the log, or without ``wait`` the submission id; with ``as_json`` the job alone.
-    ``node_types`` are those of the cluster, none if they are not known.
+    ``node_types`` are those of the cluster, none if they are not known. ``enter`` opens the jobs
+    for the submission alone (default: ``connect``): it may refuse what following may not.
 
     Raises:
         UsageError: no node that the cluster can have holds the job; nothing was submitted.
+        Locked: the cluster takes no jobs now.
         JobFailed, JobStopped, JobLost, JobTimedOut: how it ended, if it was not well.
     """
-    with connect() as client:
+    with (enter or connect)() as client:
         if node_types:
             require_fit(order.needs, node_types, client.nodes, cluster=client.cluster)
         submission_id = place(client, order, console)

@@ -4,7 +4,7 @@ killed unsaid."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING
@@ -13,8 +13,10 @@ from rayfleet.cluster.config import read_launch_config
 from rayfleet.cluster.fanout import fan_out
 from rayfleet.cluster.health import Observed
 from rayfleet.cluster.lifecycle import Lifecycle, brief
+from rayfleet.cluster.nodes import Nodes
+from rayfleet.cluster.started import last_started
 from rayfleet.console import Console
-from rayfleet.errors import PartialFailure, RayfleetError
+from rayfleet.errors import Declined, Locked, PartialFailure, RayfleetError, UsageError
 from rayfleet.fleet.model import Cluster
 from rayfleet.job.redaction import redacted
 from rayfleet.rollout.held import refuse_held
@@ -40,13 +42,15 @@ class Action(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """One cluster in a plan. ``jobs`` are those that the change kills; ``jobs_problem`` says
-    why they could not be listed (which is not the same as "no jobs")."""
+    why they could not be listed (which is not the same as "no jobs"). ``kill_all``: those that
+    come until then may die as well, the operator has said so."""
 
     cluster: Cluster
     action: Action
     why: str
     jobs: tuple[Job, ...] = ()
     jobs_problem: str = ""
+    kill_all: bool = False
 
     @property
     def kills(self) -> bool:
@@ -88,6 +92,7 @@ def run(
         show(targets, life.console)
         return
     confirm(targets, life.console, yes=yes, command=command)
+    targets = tuple(replace(target, kill_all=yes) for target in targets)
     what = clusters[0].name if len(clusters) == 1 else f"{len(clusters)} clusters"
     with life.console.phase(f"{wanted} {what}"):
         carry_out(life, targets, parallel=parallel, command=command)
@@ -141,6 +146,7 @@ def carry_out(
 
     Raises:
         PartialFailure: with the outcome of every cluster; those never tried are named.
+        Locked: the same, where rollouts or other runs have all that failed.
     """
     todo = {t.cluster.name: t for t in targets if t.action is not Action.NOTHING}
     done: list[Outcome] = []
@@ -155,7 +161,7 @@ def carry_out(
     return tuple(done)
 
 
-def _failure(done: Sequence[Outcome], names: Sequence[str], command: str) -> PartialFailure:
+def _failure(done: Sequence[Outcome], names: Sequence[str], command: str) -> RayfleetError:
     failures = [outcome.error for outcome in done if outcome.error]
     finished = [outcome.cluster for outcome in done if not outcome.error]
     untried = [name for name in names if name not in {outcome.cluster for outcome in done}]
@@ -165,7 +171,8 @@ def _failure(done: Sequence[Outcome], names: Sequence[str], command: str) -> Par
     if untried:
         lines.append(f"not touched: {', '.join(untried)}")
     own_step = failures[0].next_step if len(failures) == 1 else ""
-    return PartialFailure(
+    locked = all(isinstance(error, Locked) for error in failures)
+    return (Locked if locked else PartialFailure)(
         f"{len(failures)} of {len(names)} clusters failed",
         why="\n  ".join(["", *lines]),
         next_step=own_step or command,
@@ -178,10 +185,54 @@ def _change(life: Lifecycle, target: Target) -> None:
         Action.STOP: life.stop,
     }
     cluster = target.cluster
+    _spare_jobs(life, target)
     actions[target.action](cluster)
     follow = take_along if target.action is Action.START else tell_who_stays
     config = read_launch_config(life.fleet, cluster)
     follow(cluster.name, config, lambda text: life.console.event(f"{cluster.name}: {text}"))
+
+
+def _spare_jobs(life: Lifecycle, target: Target) -> None:
+    """Right before a head goes or Ray on it is started again: see that no job dies unsaid."""
+    cluster = target.cluster
+    node = Nodes(read_launch_config(life.fleet, cluster)).head()
+    if not node:
+        return
+    try:
+        jobs = _running_jobs(life, cluster)
+    except RayfleetError as error:
+        # One that was never up whole has no jobs.
+        was_up = last_started(life.project.state, cluster).node == node
+        require_spared(target, (), silent=brief(error) if was_up else "")
+    else:
+        require_spared(target, tuple(job.name for job in jobs))
+
+
+def require_spared(target: Target, jobs: Sequence[str], *, silent: str = "") -> None:
+    """See that the change of a head ends no job of ``jobs`` that nobody was asked about; ``silent``
+    says why it does not tell them. Pure.
+
+    Raises:
+        Declined: a stop would kill jobs that came since the operator was asked.
+        UsageError: a start would end jobs, or the head does not tell whether it has some.
+    """
+    name = target.cluster.name
+    listed = {job.name for job in target.jobs}
+    dying = ", ".join(job for job in jobs if job not in listed)
+    if target.action is Action.START and (dying or silent):
+        repair = " --unhealthy repair" if silent else ""
+        tells = "does not tell its jobs" if silent else "has jobs"
+        raise UsageError(
+            f"{name} is not started again: its head {tells}",
+            why=f"a start would end {dying or f'those that it has; {silent}'}",
+            next_step=f"invoke restart --cluster {name}{repair}",
+        )
+    if target.action is Action.STOP and dying and not (target.kill_all or target.jobs_problem):
+        raise Declined(
+            f"{name} is not stopped: more jobs came since you were asked",
+            why=f"it would kill {dying}",
+            next_step=f"invoke stop --cluster {name}",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,9 +7,9 @@ from dataclasses import replace
 from datetime import datetime
 
 from rayfleet.rollout.journal.records import Kind, Record
-from rayfleet.rollout.model import Direction, Plan, Step, owed_of
+from rayfleet.rollout.model import Direction, Plan, Step, owed_after
 from rayfleet.rollout.requests import apply_request
-from rayfleet.rollout.state import BAD, GOOD, ClusterState, Outcome, Result, State, Way
+from rayfleet.rollout.state import BAD, GOOD, ClusterState, Outcome, Result, State, Way, first_owed
 
 
 def begin(plan: Plan) -> State:
@@ -93,7 +93,10 @@ def _cluster(cluster: ClusterState, record: Record) -> ClusterState:
         return replace(cluster, held=False)
     way = cluster.way(record.direction) or Way()
     if record.kind is Kind.HELD:
-        cluster, way = replace(cluster, held=True), _began(way, record.at)
+        lease = str(record.data.get("lease", ""))
+        if cluster.was_free(lease):
+            way = way.held_anew()
+        cluster, way = replace(cluster, held=True, lease=lease), _began(way, record.at)
     elif record.kind is Kind.CLUSTER:
         way = _ended(way, record)
     elif record.step is None:
@@ -101,7 +104,8 @@ def _cluster(cluster: ClusterState, record: Record) -> ClusterState:
     elif record.kind is Kind.INTENT:
         way = _intent(_began(way, record.at), record.step, record.at)
     elif record.kind is Kind.NOTE:
-        way = replace(way, notes=(*way.notes, record.data))
+        owed = owed_after(way.owed, record.step, record.data)
+        way = replace(way, notes=(*way.notes, record.data), owed=owed)
     elif record.kind is Kind.DONE:
         way = _done(way, record.step, record)
     elif record.kind is Kind.FAILED:
@@ -136,7 +140,7 @@ def _intent(way: Way, step: Step, at: datetime) -> Way:
         notes=way.notes if same else (),
         error={},
         times=(*way.times, (step, at, None)),
-        owed=owed_of(way.outputs.get(Step.SNAPSHOT, {})) if step is Step.QUIESCE else way.owed,
+        owed=first_owed(way, step),
     )
 
 
@@ -149,7 +153,7 @@ def _done(way: Way, step: Step, record: Record) -> Way:
         notes=(),
         error={},
         times=_closed(way.times, record.at),
-        owed=owed_of(record.data) if step is Step.QUIESCE else way.owed,
+        owed=owed_after(way.owed, step, record.data),
     )
 
 

@@ -203,6 +203,18 @@ def owed_of(output: Output) -> tuple[Owed, ...]:
     )
 
 
+def owed_after(before: tuple[Owed, ...], step: Step, output: Output) -> tuple[Owed, ...]:
+    """What is owed once ``step`` has noted or left ``output``. Pure.
+
+    What a snapshot has saved is owed only when the jobs may be stopped: from the intent of
+    QUIESCE on.
+
+    Raises:
+        ValueError: it says so in no list.
+    """
+    return owed_of(output) if "owed" in output and step is not Step.SNAPSHOT else before
+
+
 def owed_document(owed: Sequence[Owed]) -> list[dict[str, object]]:
     """``owed`` as an output has it; backups of which nothing is owed are left out. Pure."""
     return [

@@ -29,18 +29,19 @@ class LeftAlone(RayfleetError):
 class Task:
     """One step of one cluster.
 
-    ``outputs`` are of the earlier steps in this direction; ``forward`` those of the way forward
-    when the direction is BACK. ``notes`` are what this step noted in a run that was killed.
-    ``owed`` are jobs that the way forward has taken from the cluster and may not have given back.
+    ``outputs`` are of the earlier steps in this direction. ``notes`` are what this step noted in
+    a run that was killed. ``owed`` are jobs that the rollout has taken from the cluster by now,
+    in either direction, and may not have given back. ``changed``: an earlier try in this
+    direction has changed the cluster.
     """
 
     plan: Plan
     target: Target
     direction: Direction
     outputs: Mapping[Step, Output] = field(default_factory=dict)
-    forward: Mapping[Step, Output] = field(default_factory=dict)
     notes: tuple[Output, ...] = ()
     owed: tuple[Owed, ...] = ()
+    changed: bool = False
 
 
 class Performer(Protocol):
@@ -67,8 +68,9 @@ class Performer(Protocol):
     def trouble(self, target: Target) -> str:
         """What is wrong with a cluster while its wave bakes; empty when nothing is."""
 
-    def hold(self, plan: Plan, target: Target) -> AbstractContextManager[None]:
-        """Keep everybody else from changing the cluster while the block runs.
+    def hold(self, plan: Plan, target: Target) -> AbstractContextManager[str]:
+        """Keep everybody else from changing the cluster while the block runs, which gets the id
+        of the lease: that of before, unless the cluster was free and others can have changed it.
 
         Raises:
             Locked: somebody else holds it.

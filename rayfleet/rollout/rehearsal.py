@@ -11,13 +11,22 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
 from rayfleet.cluster.lease import Names, hold_cluster, release_cluster
 from rayfleet.errors import Locked, ToolFailed, Unreachable, UsageError
-from rayfleet.rollout.model import Change, Direction, Output, Plan, Step, Target, owed_of
+from rayfleet.rollout.model import (
+    Change,
+    Direction,
+    Output,
+    Owed,
+    Plan,
+    Step,
+    Target,
+    owed_document,
+)
 from rayfleet.rollout.performer import Inconclusive, LeftAlone, Task
 
 
@@ -163,10 +172,11 @@ class Rehearsal:
         self.save(cluster, truth)
 
     @contextmanager
-    def hold(self, plan: Plan, target: Target) -> Iterator[None]:
+    def hold(self, plan: Plan, target: Target) -> Iterator[str]:
         """Hold the fake cluster with a real lease."""
-        with hold_cluster(self, _names(target), rollout=plan.id, operator=self._operator):
-            yield
+        names = _names(target)
+        with hold_cluster(self, names, rollout=plan.id, operator=self._operator) as lease:
+            yield lease
 
     def release(self, plan: Plan, target: Target) -> None:
         """End the lease."""
@@ -219,10 +229,20 @@ class _Fake:
 
     def _snapshot(self) -> Output:
         jobs = list(self._truth.running)
+        unpaid = [
+            replace(owed, jobs=tuple(job for job in owed.jobs if job not in jobs))
+            for owed in self._task.owed
+        ]
+        backup = self._kept(jobs)
+        owed = owed_document([*unpaid, Owed(backup=backup, jobs=tuple(jobs))])
+        return {"backup": backup, "jobs": len(jobs), "owed": owed}
+
+    def _kept(self, jobs: Sequence[str]) -> str:
+        """Put ``jobs`` into the vault; the id of the backup."""
         backup = f"{self._name}-{len(self._truth.vault) + 1}"
-        self._truth.vault[backup] = jobs
+        self._truth.vault[backup] = list(jobs)
         self._save()
-        return {"backup": backup, "jobs": len(jobs), "owed": _rows(backup, jobs, [])}
+        return backup
 
     def _verify(self) -> Output:
         backup = str(self._task.outputs[Step.SNAPSHOT]["backup"])
@@ -231,41 +251,62 @@ class _Fake:
         return {"packages": 0, "bytes": 0}
 
     def _quiesce(self) -> Output:
-        """Stop what runs, newest first; what somebody else has stopped is not owed."""
-        noted = {str(each["stopping"]) for each in self._task.notes}
-        backup = str(self._task.outputs[Step.SNAPSHOT]["backup"])
-        for job in reversed(list(self._truth.running)):
-            self._note({"stopping": job})
-            noted.add(job)
+        """Save and stop what runs, newest first; what somebody else has stopped is not owed."""
+        task, running = self._task, list(self._truth.running)
+        steps = (Step.SNAPSHOT, Step.QUIESCE, Step.STOP, Step.EMPTY)
+        made = (*(task.outputs.get(step, {}) for step in steps), *task.notes)
+        ours = {str(one["backup"]) for one in made if "backup" in one}
+        older = [owed for owed in task.owed if owed.backup not in ours]
+        mine = [owed for owed in task.owed if owed.backup in ours]
+        stopped = {job for owed in mine for job in owed.stopped}
+        jobs = [job for owed in mine for job in owed.jobs]
+        jobs = list(dict.fromkeys([*(j for j in jobs if j in stopped or j in running), *running]))
+        backup = max(ours, default="", key=lambda one: int(one.rpartition("-")[2]))
+        if not set(jobs) <= set(self._truth.vault.get(backup, ())):
+            backup = self._kept(jobs)
+
+        def owed() -> Output:
+            asked = tuple(job for job in jobs if job in stopped)
+            all_of_it = [*older, Owed(backup=backup, jobs=tuple(jobs), stopped=asked)]
+            return {"backup": backup, "owed": owed_document(all_of_it)}
+
+        for job in reversed(running):
+            stopped.add(job)
+            self._note(owed())
             self._truth.running.remove(job)
             self._truth.stopped.append(job)
             self._save()
-        ours = [job for job in self._truth.vault[backup] if job in noted]
-        return {"owed": _rows(backup, ours, ours), "ended": {}, "late": 0, "unstopped": []}
+        return {**owed(), "ended": {}, "late": 0, "unstopped": []}
+
+    def _last_look(self) -> Output:
+        """Before what is up goes: what has come since is saved and stopped as well."""
+        preserved = self._truth.up and self._task.plan.settings.preserve_jobs
+        return self._quiesce() if preserved else {}
 
     def _stop(self) -> Output:
+        seen = self._last_look()
         if not self._truth.up:
             return {"nodes": 0}
         self._truth.up = False
         self._truth.stops += 1
         self._truth.running, self._truth.stopped = [], []
         self._save()
-        return {"nodes": 1}
+        return {**seen, "nodes": 1}
 
     def _empty(self) -> Output:
-        if self._truth.up:
-            raise ToolFailed(f"{self._name} is not all gone")
-        return {"at": time.time()}
+        seen = self._stop() if self._truth.up else {}
+        return {**seen, "at": time.time()}
 
     def _start(self) -> Output:
         if self._truth.up and self._truth.digest == self._wanted:
             return {"head": f"head-{self._truth.starts}", "launched": False}
+        seen = self._last_look()
         self._truth.up = True
         self._truth.starts += 1
         self._truth.digest = self._wanted
         self._truth.running, self._truth.stopped = [], []
         self._save()
-        return {"head": f"head-{self._truth.starts}", "launched": True}
+        return {**seen, "head": f"head-{self._truth.starts}", "launched": True}
 
     def _jobs(self) -> Output:
         rows = []
@@ -283,15 +324,7 @@ class _Fake:
         return {"jobs": [], "lost": lost, "next": ""}
 
     def _owed(self) -> list[str]:
-        own = owed_of(self._task.outputs.get(Step.QUIESCE, {}))
-        all_of_them = [job for owed in (*self._task.owed, *own) for job in owed.jobs]
-        return list(dict.fromkeys(all_of_them))
-
-
-def _rows(backup: str, jobs: Sequence[str], stopped: Sequence[str]) -> list[dict[str, object]]:
-    if not jobs:
-        return []
-    return [{"backup": backup, "jobs": list(jobs), "stopped": list(stopped)}]
+        return list(dict.fromkeys(job for owed in self._task.owed for job in owed.jobs))
 
 
 def _names(target: Target) -> Names:

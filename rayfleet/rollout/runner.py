@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 from rayfleet.errors import Locked, PrerequisiteMissing, RayfleetError
 from rayfleet.rollout.journal.records import Kind
-from rayfleet.rollout.model import TOUCHING, Direction, Output, Plan, Step, steps_of
+from rayfleet.rollout.model import TOUCHING, Direction, Output, Plan, Step, owed_after, steps_of
 from rayfleet.rollout.performer import Inconclusive, LeftAlone, Performer, Task
-from rayfleet.rollout.state import GOOD, ClusterState, Outcome, Way
+from rayfleet.rollout.state import GOOD, ClusterState, Outcome, Way, first_owed
 
 THROUGH = GOOD | {Outcome.UNTOUCHED, Outcome.LOCKED, Outcome.SKIPPED}
 """After these a cluster needs nothing of its rollout any more. One that failed does: its jobs
@@ -63,7 +64,11 @@ class ClusterRun:
         self._target = plan.targets[cluster]
         self._way = state.way(direction) or Way()
         self._forward = state.forward or Way()
+        self._owed = self._way.owed
+        if direction is Direction.BACK and not self._owed:
+            self._owed = self._forward.owed
         self._held = state.held
+        self._state = state
         self._performer = performer
         self._append = write
         self._narrate = narrate
@@ -83,9 +88,8 @@ class ClusterRun:
     def _held_steps(self) -> Outcome:
         outcome: Outcome | None = None
         try:
-            with self._performer.hold(self._plan, self._target):
-                self._write(Kind.HELD)
-                self._held = True
+            with self._performer.hold(self._plan, self._target) as lease:
+                self._take_up(lease)
                 outcome, why = self._steps()
                 self._end(outcome, why)
         except PrerequisiteMissing as error:
@@ -97,6 +101,14 @@ class ClusterRun:
             outcome = self._failed(self._next_step(), error)
             self._end(outcome)
         return outcome
+
+    def _take_up(self, lease: str) -> None:
+        """Go on where the way stands, or from the first step if the cluster was free meanwhile."""
+        self._write(Kind.HELD, data={"lease": lease})
+        if self._state.was_free(lease):
+            self._way = self._way.held_anew()
+        self._held = True
+        self._touched = self.direction is Direction.BACK or self._way.touched_again
 
     def _steps(self) -> tuple[Outcome, str]:
         """Do the steps that are not done; how it ended, and why if it was left alone."""
@@ -120,21 +132,23 @@ class ClusterRun:
 
     def _step(self, step: Step, outputs: dict[Step, Output]) -> Output:
         notes = self._way.notes if self._way.step is step else ()
-        back = self.direction is Direction.BACK
+        if step is Step.QUIESCE:
+            self._owed = first_owed(replace(self._way, outputs=outputs, owed=self._owed), step)
         task = Task(
             plan=self._plan,
             target=self._target,
             direction=self.direction,
             outputs=dict(outputs),
-            forward=self._forward.outputs if back else {},
             notes=notes,
-            owed=self._forward.owed if back else (),
+            owed=self._owed,
+            changed=self._way.touched,
         )
         self._write(Kind.INTENT, step=step)
         self._touched = self._touched or step in TOUCHING
 
         def note(data: Output) -> None:
             self._write(Kind.NOTE, step=step, data=data)
+            self._owed = owed_after(self._owed, step, data)
 
         try:
             output = self._performer.perform(step, task, note=note, narrate=self._narrate)
@@ -142,6 +156,7 @@ class ClusterRun:
             if self.refused is not None:  # however the step took it
                 raise JournalRefused(self.refused)
         self._write(Kind.DONE, step=step, data=output)
+        self._owed = owed_after(self._owed, step, output)
         return output
 
     def _failed(self, step: Step, error: RayfleetError) -> Outcome:

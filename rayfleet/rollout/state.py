@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
-from rayfleet.rollout.model import TOUCHING, Direction, Output, Owed, Step
+from rayfleet.rollout.model import TOUCHING, Direction, Output, Owed, Step, owed_of
 
 
 class Outcome(StrEnum):
@@ -55,6 +55,10 @@ class Way:
     ``again``: an operator wants it tried again, and that has not begun. ``left_out``: an operator
     skipped it while it went on, so that it is SKIPPED should it fail. ``locked`` counts how often
     it was found locked.
+
+    ``owed`` are the jobs that the way has taken from the cluster and may not have given back.
+    ``earlier`` counts the ``times`` of tries after which the cluster was released: what was done
+    then tells nothing about the cluster of now.
     """
 
     outputs: Mapping[Step, Output] = field(default_factory=dict)
@@ -70,21 +74,49 @@ class Way:
     again: bool = False
     left_out: bool = False
     locked: int = 0
+    earlier: int = 0
 
     @property
     def touched(self) -> bool:
         """Whether a step was begun that changes the cluster."""
         return any(step in TOUCHING for step, _, _ in self.times)
 
+    @property
+    def touched_again(self) -> bool:
+        """Whether such a step was begun since the cluster was last released."""
+        return any(step in TOUCHING for step, _, _ in self.times[self.earlier :])
+
+    def held_anew(self) -> Way:
+        """The way of a cluster that was free until now: others may have started it and given it
+        jobs, so it begins with the first step again. What it owes stays."""
+        if not self.outputs and self.step is None:
+            return self
+        return replace(
+            self, outputs={}, step=None, notes=(), tries=0, error={}, earlier=len(self.times)
+        )
+
+
+def first_owed(way: Way, step: Step) -> tuple[Owed, ...]:
+    """What ``way`` owes once ``step`` has begun: when jobs are to be stopped for the first time,
+    what the snapshot has saved."""
+    if step is not Step.QUIESCE or way.step is Step.QUIESCE:
+        return way.owed
+    return owed_of(way.outputs.get(Step.SNAPSHOT, {}))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterState:
     """One cluster: its way forward, its way back (None: it never began and nobody asked for it),
-    whether its lock is held by the rollout."""
+    whether its lock is held by the rollout, and the id of its last lease."""
 
     forward: Way | None = None
     back: Way | None = None
     held: bool = False
+    lease: str = ""
+
+    def was_free(self, lease: str) -> bool:
+        """Whether others can have changed the cluster until the rollout got ``lease``."""
+        return not self.held or self.lease != lease
 
     def way(self, direction: Direction) -> Way | None:
         """The way in that direction."""

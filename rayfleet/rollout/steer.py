@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 from rayfleet.cluster.head import Head
 from rayfleet.cluster.lease import Holdable, Lease, Names, lease_of, release_cluster
 from rayfleet.cluster.lifecycle import Lifecycle
+from rayfleet.cluster.mark import Mark, read_mark, remove_mark
 from rayfleet.console import Console
 from rayfleet.errors import RayfleetError, UnknownCluster, UsageError
 from rayfleet.fleet.model import Fleet
@@ -22,7 +23,6 @@ from rayfleet.rollout.drive import drive, require_fleet
 from rayfleet.rollout.journal.store import Rollout, Rollouts
 from rayfleet.rollout.performer import Performer
 from rayfleet.rollout.state import Outcome, Result, State
-from rayfleet.rollout.steps.mark import Mark, read_mark, remove_mark
 from rayfleet.rollout.tell.words import count
 from rayfleet.rollout.verbs import Answer
 

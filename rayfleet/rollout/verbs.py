@@ -172,9 +172,10 @@ def unlock(place: Place, rollout: Rollout, clusters: Sequence[str] = ()) -> tupl
         if not lease.stale(now):
             raise lease.refusal(now)
     for name in ours:
-        release_cluster(place, names[name], rollout=rollout.id)
-    for name in ours:
-        rollout.append(Kind.RELEASED, cluster=name)
+        try:  # first: who goes on with the rollout must know, whenever we are killed
+            rollout.append(Kind.RELEASED, cluster=name)
+        finally:
+            release_cluster(place, names[name], rollout=rollout.id)
     return tuple(ours.values())
 
 

@@ -68,12 +68,16 @@ def submit(
     timeout: str = "86400",
     json: bool = False,
 ) -> None:
-    """Submit a job to a cluster and follow it to its end."""
+    """Submit a job to a cluster and follow it to its end.
+
+    A cluster that is being restarted takes none: exit 5.
+    """
     from rayfleet.cluster.config import read_launch_config
     from rayfleet.job.connection import open_jobs
     from rayfleet.job.needs import parse_needs
     from rayfleet.job.request import parse_order
     from rayfleet.job.run import submit_job
+    from rayfleet.rollout.held import open_free_jobs
 
     needs = parse_needs(
         num_cpus=num_cpus, num_gpus=num_gpus, memory=memory, resources=resource, labels=label
@@ -98,6 +102,7 @@ def submit(
         wait=wait,
         as_json=json,
         node_types=types,
+        enter=partial(open_free_jobs, session.project, fleet, target),
     )
 
 
@@ -205,14 +210,15 @@ def stop(
     """Stop jobs and see that they have ended.
 
     Exit codes: 0 all have ended, 2 one waits to start and cannot be stopped, 4 lost or no
-    answer, 124 one still runs.
+    answer, 5 the cluster is being restarted, 124 one still runs.
     """
     from rayfleet.arguments import parse_number
     from rayfleet.job.stop import stop_jobs
+    from rayfleet.rollout.held import open_free_jobs
 
     seconds = parse_number(timeout, "--timeout", smallest=1.0)
-    session, connect = _reach(context, cluster)
-    with connect() as client:
+    session, fleet, target = _one(context, cluster)
+    with open_free_jobs(session.project, fleet, target) as client:
         stop_jobs(
             client,
             [job, *also],

@@ -3,6 +3,8 @@ back."""
 
 from __future__ import annotations
 
+from functools import partial
+
 from invoke.context import Context
 
 from rayfleet.tasks.edge import chosen, one_cluster, open_session
@@ -55,19 +57,21 @@ def restore(
 ) -> None:
     """Give a cluster its jobs back; safe to run again.
 
-    Exit codes: 0 every job is there or ended by itself, 4 the head does not answer, 7 a job
-    could not be given back.
+    Exit codes: 0 every job is there or ended by itself, 4 the head does not answer, 5 the cluster
+    is part of a rollout, 7 a job could not be given back.
     """
     from rayfleet.arguments import parse_number
     from rayfleet.cluster.lifecycle import alone
     from rayfleet.job.preserve import Preserver
+    from rayfleet.rollout.held import open_free_head
 
     session = open_session(context)
     fleet = session.fleet()
     target = one_cluster(fleet, cluster)
     rate = parse_number(per_second, "--per-second", smallest=0.1)
     seconds = parse_number(watch, "--watch", smallest=0.0)
-    preserver = Preserver(session.project, fleet, session.console)
+    enter = partial(open_free_head, session.project, fleet)
+    preserver = Preserver(session.project, fleet, session.console, enter=enter)
     if dry_run:
         plan = preserver.plan_restore(target, backup_id=backup, only=job)
         plan.show(session.console, as_json=json)

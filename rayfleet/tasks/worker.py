@@ -142,8 +142,11 @@ def remove(
 
 def _care(context: Context, names: list[str]) -> tuple[Session, Care]:
     from rayfleet.fleet.select import select_one
+    from rayfleet.rollout.held import refuse_held
     from rayfleet.worker.care import Care
 
     session = open_session(context)
     fleet = session.fleet()
-    return session, Care.of(fleet, select_one(fleet, names), session.console.event)
+    cluster = select_one(fleet, names)
+    refuse_held(session.project, [cluster])
+    return session, Care.of(fleet, cluster, session.console.event)

@@ -1,27 +1,31 @@
 """A model of the engine of rollouts, its clusters and its operators, which checks as it goes.
 
 It writes the records that the engine writes, one at a time and interleaved at random, and dies
-after any of them. What the state machine decides is held against the rules of a rollout, which
-are written down here a second time.
+before or after any of them. Meanwhile users submit jobs to the heads themselves, and between two
+runs clusters are unlocked and restarted by hand. What the state machine decides is held against
+the rules of a rollout, which are written down here a second time; the jobs against the one rule
+that none is lost and none comes back after its end (see rollout_ground.py).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from math import inf
 from random import Random
 
-from rayfleet.rollout.fold import apply, begin, fold
+from rayfleet.rollout.fold import apply, begin
 from rayfleet.rollout.journal.records import Kind, Record
 from rayfleet.rollout.machine import Decision, decide
 from rayfleet.rollout.model import (
     TOUCHING,
+    Change,
     Direction,
     OnFailure,
     Output,
+    Owed,
     Plan,
     Step,
     steps_of,
@@ -35,7 +39,9 @@ from rayfleet.rollout.state import (
     State,
     Way,
 )
+from tests.support.rollout_ground import Ground, Refused
 
+Apply = Callable[[Plan, State, Record], State]
 EPOCH = datetime(2026, 11, 21, tzinfo=UTC)
 ENDLESS = 6000  # records; no scenario needs a third of them
 
@@ -49,8 +55,11 @@ class Scenario:
     ``faults`` maps a step to what it raises ("error", "inconclusive", "alone") and how often
     (0: always). ``locked`` says how often others hold a cluster (0: always). ``troubled`` turn
     bad in a bake, ``jobless`` lose a job. The process dies after the records with the numbers
-    ``kills``. ``requests`` come after the records with those numbers, ``after`` one by one
-    whenever the rollout rests.
+    ``kills``, or right before those of ``early`` are written. ``requests`` come after the records
+    with those numbers, ``after`` one by one whenever the rollout rests. ``users`` do something to
+    a cluster after the records with those numbers ("submit" a job, "end" one), ``hands`` one by
+    one whenever nobody carries the rollout out: they "unlock" a cluster, or "drop" its lease
+    unsaid, "restart" it by hand, or "submit" a job.
     """
 
     plan: Plan
@@ -59,8 +68,11 @@ class Scenario:
     troubled: frozenset[str] = frozenset()
     jobless: frozenset[str] = frozenset()
     kills: frozenset[int] = frozenset()
+    early: frozenset[int] = frozenset()
     requests: Mapping[int, Output] = field(default_factory=dict)
     after: tuple[Output, ...] = ()
+    users: Mapping[int, tuple[str, str]] = field(default_factory=dict)
+    hands: tuple[tuple[tuple[str, str], ...], ...] = ()
     schedule: int = 0
 
 
@@ -71,13 +83,29 @@ class _Killed(Exception):
 class Model:
     """Carries out a scenario; raises AssertionError when a rule is broken."""
 
-    def __init__(self, scenario: Scenario, *, decide: Decide = decide) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        *,
+        decide: Decide = decide,
+        apply: Apply = apply,
+        ground: Callable[..., Ground] = Ground,
+    ) -> None:
         self.scenario = scenario
         self.plan = scenario.plan
         self.records: list[Record] = []
         self.state = begin(self.plan)
         self.now = EPOCH.timestamp()
         self._decide = decide
+        self._apply = apply
+        self.grounds = {
+            name: ground(name, target.change, self.plan.settings.preserve_jobs)
+            for name, target in self.plan.targets.items()
+        }
+        self._leases: dict[str, str] = {}
+        self._freed: set[str] = set()
+        self._hands = list(scenario.hands)
+        self._early = set(scenario.early)
         self._random = Random(scenario.schedule)  # noqa: S311
         self._threads: dict[str, Iterator[None]] = {}
         self._used: Counter[object] = Counter()
@@ -93,16 +121,39 @@ class Model:
                     self._process()
             except _Killed:
                 self._threads.clear()
-                known, self.state = self.state, fold(self.plan, self.records)
+                known, self.state = self.state, self._folded()
                 assert self.state == known
+                self._by_hand()
                 continue
             if self.state.result is None and not self.state.paused:
                 continue  # somebody has asked for more at the last moment
+            self._by_hand()
             if not after:
                 return self.state
             request = after.pop(0)
             if request:  # else it is only taken up again
                 self._request(request)
+
+    def _folded(self) -> State:
+        state = begin(self.plan)
+        for record in self.records:
+            state = self._apply(self.plan, state, record)
+        return state
+
+    def _by_hand(self) -> None:
+        """What people do while nobody carries it out."""
+        for what, name in self._hands.pop(0) if self._hands else ():
+            ground = self.grounds[name]
+            if what == "submit":
+                ground.submit()
+            elif what == "restart":
+                ground.restart_by_hand()
+            elif name in self._leases:
+                del self._leases[name]
+                self._freed.add(name)
+                self._done = {each for each in self._done if each[0] != name}
+                if what == "unlock":
+                    self._append(Kind.RELEASED, cluster=name)
 
     def _process(self) -> None:
         """One process that drives it."""
@@ -163,7 +214,15 @@ class Model:
             yield
             outcome = Outcome.FAILED if touched else Outcome.LOCKED
             return write(Kind.CLUSTER, data={"outcome": outcome.value})
-        write(Kind.HELD)
+        lease = self._leases.setdefault(name, f"{name} {len(self.records)}")
+        write(Kind.HELD, data={"lease": lease})
+        way = self.state.clusters[name].way(direction) or Way()
+        touched = way.touched_again or direction is Direction.BACK
+        steps = steps_of(target, settings, direction)
+        todo = [step for step in steps if step not in way.outputs]
+        if name in self._freed:
+            assert todo[0] is steps[0], f"{name} was free, and goes on"
+        self._freed.discard(name)
         outcome = Outcome.WITHOUT_JOBS if name in self.scenario.jobless else Outcome.DONE
         for step in todo:
             yield
@@ -172,21 +231,62 @@ class Model:
             touched = touched or step in TOUCHING
             yield
             kind, times = self.scenario.faults.get((name, direction, step), ("", None))
-            if not self._strikes((name, direction, step), times):
-                write(Kind.DONE, step, {"of": name})
-                continue
-            if kind == "alone":
+            strikes = self._strikes((name, direction, step), times)
+            if strikes and kind == "alone":
                 outcome = Outcome.SKIPPED
                 break
+            # Some fail when they have done their work.
+            if not strikes or (kind == "error" and self._random.random() < 0.5):
+                output: Output = {}
+                try:
+                    output = yield from self._performed(name, direction, step, write)
+                except Refused as refused:
+                    strikes, kind = True, str(refused)
+            if not strikes:
+                write(Kind.DONE, step, {"of": name, **output})
+                continue
             write(Kind.FAILED, step, {"what": kind})
             outcome = Outcome.FAILED if touched else Outcome.UNTOUCHED
             outcome = Outcome.INCONCLUSIVE if kind == "inconclusive" else outcome
             break
         yield
+        if outcome in GOOD:
+            self._tell(name, direction)
         write(Kind.CLUSTER, data={"outcome": outcome.value})
         if outcome not in {Outcome.FAILED, Outcome.INCONCLUSIVE}:
             yield
+            del self._leases[name]
+            self._freed.add(name)
             write(Kind.RELEASED)
+
+    def _tell(self, name: str, direction: Direction) -> None:
+        """Jobs of a cluster that was only started end with its way back, which says so and leaves
+        them in the vault."""
+        started = self.plan.targets[name].change is Change.START
+        if started and direction is Direction.BACK:
+            left = self._owed(name, direction)
+            self.grounds[name].gone |= {job for owed in left for job in owed.jobs}
+
+    def _performed(
+        self, name: str, direction: Direction, step: Step, write: Callable[..., None]
+    ) -> Generator[None, None, Output]:
+        """Let a step work on its cluster, and write its notes; returns its output."""
+        way = self.state.clusters[name].way(direction) or Way()
+        owed = self._owed(name, direction)
+        work = self.grounds[name].perform(step, direction, owed, changed=way.touched)
+        try:
+            while True:
+                write(Kind.NOTE, step, next(work))
+                yield
+        except StopIteration as ended:
+            output: Output = ended.value
+            return output
+
+    def _owed(self, name: str, direction: Direction) -> tuple[Owed, ...]:
+        """What a step is told that the cluster is to get back."""
+        cluster = self.state.clusters[name]
+        way, forward = cluster.way(direction) or Way(), cluster.forward or Way()
+        return way.owed or (forward.owed if direction is Direction.BACK else ())
 
     def _strikes(self, key: object, times: int | None) -> bool:
         self._used[key] += 1
@@ -221,6 +321,9 @@ class Model:
         step: Step | None = None,
         data: Output | None = None,
     ) -> None:
+        if len(self.records) + 1 in self._early:
+            self._early.discard(len(self.records) + 1)
+            raise _Killed
         self._append(kind, cluster=cluster, direction=direction, step=step, data=data)
         if kind is Kind.DONE and step is not None:
             self._done.add((cluster, direction, step))
@@ -251,9 +354,21 @@ class Model:
         )
         assert record.number < ENDLESS, "it does not end"
         self.records.append(record)
-        self.state = apply(self.plan, self.state, record)
+        self.state = self._apply(self.plan, self.state, record)
+        if record.number in self.scenario.users:
+            what, name = self.scenario.users[record.number]
+            ground = self.grounds[name]
+            (ground.submit if what == "submit" else ground.end_one)()
+        self._check_jobs()
 
     # The rules.
+
+    def _check_jobs(self) -> None:
+        """No job is lost: what a cluster has not is owed by a way of it."""
+        for name, ground in self.grounds.items():
+            cluster = self.state.clusters[name]
+            ways = [way for way in (cluster.forward, cluster.back) if way is not None]
+            ground.check([owed for way in ways for owed in way.owed])
 
     def _check(self, decision: Decision) -> None:
         """What holds for every decision as a whole."""
@@ -339,6 +454,9 @@ class Model:
             )
             once = self._outcome(name) is Outcome.LOCKED and ways[0].locked == 1
             assert over or not once, f"{name} was not tried once more"
+            started = self.plan.targets[name].change is Change.START
+            if ways and ways[-1].outcome in GOOD and not (started and cluster.back):
+                self.grounds[name].check_end()
             if self._outcome(name) is not Outcome.SKIPPED:
                 failed = failed or any(way.outcome in FAILURES for way in ways)
         if not over:

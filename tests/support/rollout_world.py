@@ -35,7 +35,18 @@ from rayfleet.job.snapshot.source import Look
 from rayfleet.job.snapshot.taker import take_backup
 from rayfleet.job.vault.model import Backup, SavedJob
 from rayfleet.project import Project
-from rayfleet.rollout.model import Change, Direction, Output, Owed, Plan, Settings, Step, Target
+from rayfleet.rollout.model import (
+    Change,
+    Direction,
+    Output,
+    Owed,
+    Plan,
+    Settings,
+    Step,
+    Target,
+    owed_after,
+    owed_of,
+)
 from rayfleet.rollout.performer import Task
 from rayfleet.rollout.steps.links import Links
 from rayfleet.rollout.steps.site import Site
@@ -398,6 +409,7 @@ class Way:
     notes: list[Output] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
     owed: tuple[Owed, ...] = ()
+    changed: bool = False
 
     def __post_init__(self) -> None:
         root = self.world.folder
@@ -424,6 +436,7 @@ class Way:
             min_workers={},
             hash="h" * 64,
         )
+        self.step = Step.PREFLIGHT
         self.folder = folder
         self.ground = WorldMachines(self.world, config)
         self.links = Links()
@@ -457,6 +470,7 @@ class Way:
             outputs=dict(self.outputs),
             notes=tuple(self.notes),
             owed=self.owed,
+            changed=self.changed,
         )
 
     def site(self) -> WorldSite:
@@ -468,7 +482,7 @@ class Way:
             operator=BY,
             links=self.links,
             task=self.task(),
-            note=lambda note: self.notes.append(dict(note)),
+            note=self.note,
             narrate=self.said.append,
             clock=self.world.clock,
             world=self.world,
@@ -477,7 +491,20 @@ class Way:
 
     def do(self, step: Step, work: Callable[[Site], Output]) -> Output:
         """Perform one step and keep its output."""
+        self.step = step
+        if step is Step.QUIESCE and not self.notes:
+            self.owed = owed_of(self.outputs[Step.SNAPSHOT])
         output = work(self.site())
         self.outputs[step] = output
+        self.owed = owed_after(self.owed, step, output)
         self.notes.clear()
         return output
+
+    def note(self, note: Output) -> None:
+        """What a step wants kept, should its process die."""
+        self.notes.append(dict(note))
+        self.owed = owed_after(self.owed, self.step, note)
+
+    def die(self) -> None:
+        """Another process goes on from here: it has no connection and has seen nothing."""
+        self.links = Links()

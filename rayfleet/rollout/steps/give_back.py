@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rayfleet.job.restore.report import Outcome
 from rayfleet.job.restore.watch import dropped
-from rayfleet.rollout.model import Output, Owed, Step, owed_of
+from rayfleet.rollout.model import Output, Owed
 from rayfleet.rollout.steps.site import Site
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def packages(site: Site) -> Output:
     """Bring the packages of all that is owed to the head, and prove that they are there."""
     count = 0
     problems: list[str] = []
-    for owed in _owed(site):
+    for owed in site.task.owed:
         backup = site.preserver.vault.load(owed.backup)
         brought, wrong = site.preserver.bring_packages(site.cluster, backup, only=owed.jobs)
         count += brought
@@ -32,8 +32,13 @@ def packages(site: Site) -> Output:
 
 
 def jobs(site: Site) -> Output:
-    """Submit all that is owed, each under its own id, unless it is there already."""
-    found = [one for owed in _owed(site) for one in _restored(site, owed, watch=0.0)]
+    """Submit all that is owed, each under its own id, unless it is there already.
+
+    Raises:
+        Locked: another rollout has the head now.
+    """
+    site.mark()
+    found = [one for owed in site.task.owed for one in _restored(site, owed, watch=0.0)]
     return {"jobs": [one.document() for one in found]}
 
 
@@ -42,7 +47,7 @@ def watch(site: Site) -> Output:
     meanwhile is submitted again."""
     found: dict[str, JobOutcome] = {}
     lost: list[tuple[Owed, list[str]]] = []
-    for owed in _owed(site):
+    for owed in site.task.owed:
         for _ in range(WATCH_ROUNDS):
             outcomes = _restored(site, owed, watch=None)
             if not any(o.outcome is Outcome.FAILED and dropped(o.reason) for o in outcomes):
@@ -54,10 +59,6 @@ def watch(site: Site) -> Output:
         "lost": [name for _, names in lost for name in names],
         "next": "; ".join(_again(site, owed, names) for owed, names in lost if names),
     }
-
-
-def _owed(site: Site) -> tuple[Owed, ...]:
-    return owed_of(site.output(Step.QUIESCE))
 
 
 def _restored(site: Site, owed: Owed, *, watch: float | None) -> tuple[JobOutcome, ...]:

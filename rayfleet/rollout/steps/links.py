@@ -1,4 +1,4 @@
-"""One connection to the head of each cluster, kept from step to step."""
+"""What one process has of the heads of its clusters, kept from step to step."""
 
 from __future__ import annotations
 
@@ -12,10 +12,15 @@ if TYPE_CHECKING:
 
 
 class Links:
-    """Open connections by cluster. A cluster's is used by one thread at a time."""
+    """Open connections by cluster. A cluster's is used by one thread at a time.
+
+    ``seen`` are the clusters of which this process has itself seen, since it holds them, that
+    all jobs are saved.
+    """
 
     def __init__(self) -> None:
         self._open: dict[str, Head] = {}
+        self.seen: set[str] = set()
         self._lock = threading.Lock()
 
     def get(self, cluster: str, connect: Callable[[], Head]) -> Head:
@@ -46,6 +51,11 @@ class Links:
             there = self._open.pop(cluster, None)
         if there is not None:
             there.close()
+
+    def forget(self, cluster: str) -> None:
+        """Close the connection, and forget what was seen: the cluster is not held any more."""
+        self.drop(cluster)
+        self.seen.discard(cluster)
 
     @contextmanager
     def lent(self, cluster: str, connect: Callable[[], Head]) -> Iterator[Head]:

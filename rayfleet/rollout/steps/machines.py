@@ -6,10 +6,11 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from rayfleet.cluster.started import read_start, record_start
-from rayfleet.errors import RayfleetError, Unreachable
+from rayfleet.cluster.started import last_started, read_start, record_start
+from rayfleet.errors import Drift, RayfleetError, ToolFailed, Unreachable
 from rayfleet.job.dashboard import Unauthorized
-from rayfleet.rollout.model import Output
+from rayfleet.rollout.model import Change, Output, owed_of
+from rayfleet.rollout.steps.last_look import last_look
 from rayfleet.rollout.steps.site import Site
 from rayfleet.waiting import wait_until
 from rayfleet.worker.care import take_along
@@ -25,46 +26,74 @@ LOGIN_SECONDS = 60.0
 
 
 def stop(site: Site) -> Output:
-    """Terminate every node, the head first.
+    """Terminate every node, the head first; of a head that is there, see to its jobs before.
 
     Raises:
-        Locked: a rollout of another machine has the cluster.
+        Locked: another rollout has the cluster.
+        Unreachable: the head does not tell its jobs, and this process has not seen them saved.
+        IncompleteBackup: a job that came since the snapshot could not be saved.
     """
-    if site.links.alive(site.cluster.name):
-        with suppress(Unreachable):  # a head that has just died is fine
-            site.mark()
+    seen: Output = {"backup": site.backups[-1]} if site.backups else {}
+    if site.machines.nodes.head():
+        seen = _looked_at(site)
     site.links.drop(site.cluster.name)
     gone = sum(machines.terminate() for machines in site.grounds)
     site.forget_mark()
-    return {"nodes": gone}
+    return {"nodes": gone, **seen}
+
+
+def _looked_at(site: Site) -> Output:
+    """See whose the head is and, unless jobs are to die, that all of them are saved."""
+    if site.task.plan.settings.preserve_jobs:
+        seen = last_look(site)
+        if site.back and site.task.target.change is Change.START:
+            for owed in owed_of(seen):
+                site.narrate(
+                    f"{len(owed.jobs)} jobs end with it and are saved; when it runs again: "
+                    f"invoke jobs.restore --cluster {site.cluster.name} --backup {owed.backup}"
+                )
+        return seen
+    with suppress(Unreachable):  # a dead head is nobody's
+        site.mark()
+    return {}
 
 
 def empty(site: Site) -> Output:
     """See that no node is left, and with them no process of any job.
 
+    A head that somebody has started since the stop is stopped like the one before.
+
     Raises:
         ToolFailed: nodes are left.
+        RayfleetError: as :func:`stop`.
     """
+    seen = stop(site) if site.machines.nodes.head() else {}
     for machines in site.grounds:
         machines.require_none()
-    return {"at": time.time()}
+    return {**seen, "at": time.time()}
 
 
 def start(site: Site) -> Output:
-    """Bring the head up, unless an earlier try did, record what it was started with, and let
-    workers that Ray did not make follow.
+    """Bring the head up, unless an earlier try did, mark it, record what it was started with, and
+    let workers that Ray did not make follow.
 
     Raises:
         ToolFailed: Ray could not bring it up, or Google did not tell an added worker.
         Unreachable: it is up and does not let us in, or Google does not answer.
+        Locked: another rollout has the head.
+        Drift: a cluster that did not run has jobs.
     """
     site.links.drop(site.cluster.name)
     machines = site.machines
     node = machines.nodes.head()
     launched = not (node and _is_up(site, node))
+    seen: Output = {}
     if launched:
+        seen = _spared(site, node) if node else {}
+        site.links.drop(site.cluster.name)
         node = machines.launch()
     head = _entered(site)
+    site.mark()
     record_start(
         head,
         machines.config,
@@ -73,7 +102,40 @@ def start(site: Site) -> Output:
         rollout=site.task.plan.id,
     )
     take_along(site.cluster.name, machines.config, site.narrate)
-    return {"head": node, "launched": launched}
+    return {**seen, "head": node, "launched": launched}
+
+
+def _spared(site: Site, node: str) -> Output:
+    """Save the jobs of a head that is there and has to be set up again: that ends them.
+
+    One that was never up whole may tell nothing.
+    """
+    try:
+        seen = _looked_at(site)
+    except (Unreachable, ToolFailed) as error:
+        if _was_up(site, node):
+            raise
+        site.narrate(f"{error.what}; it was never up whole, setting it up again")
+        return {}
+    jobs = [name for owed in owed_of(seen) for name in owed.jobs]
+    if jobs and site.task.target.change is Change.START:
+        raise Drift(
+            f"{site.cluster.name}: it was to be started, and its head has jobs already",
+            why=f"{len(jobs)} have not ended; they are saved",
+            next_step=f"invoke rollouts.unlock {site.task.plan.id} --cluster {site.cluster.name}, "
+            f"then: invoke restart --cluster {site.cluster.name}",
+        )
+    return seen
+
+
+def _was_up(site: Site, node: str) -> bool:
+    """Whether a start has once recorded that the head ``node`` was up whole: on it, or here."""
+    if last_started(site.project.state, site.cluster).node == node:
+        return True
+    try:
+        return bool(read_start(site.head()).config)
+    except Unreachable:
+        return False
 
 
 def _is_up(site: Site, node: str) -> bool:

@@ -35,11 +35,15 @@ def preflight(site: Site) -> Output:
         image = pool.submit(site.machines.require_image)
         seen, trouble = _seen(site)
         image.result()
-    if trouble:
+    if trouble and not (site.task.changed and not seen["head"]):
         _decide(site, trouble)
         seen["trouble"] = trouble
-    elif seen["head"] and not site.back:
-        site.mark()
+    if seen["head"] and not site.back:
+        try:
+            site.mark()
+        except Unreachable:
+            if not trouble:
+                raise
     return seen
 
 
@@ -119,11 +123,16 @@ def _decide(site: Site, trouble: str) -> None:
 
 
 def _replaced(site: Site) -> Drift:
-    planned = site.task.target.head
+    name, planned = site.cluster.name, site.task.target.head
+    # Whoever made the new head has not given back what an earlier try has taken.
+    owed = "".join(
+        f", then: invoke jobs.restore --cluster {name} --backup {one.backup}"
+        for one in site.task.owed
+    )
     return Drift(
-        f"{site.cluster.name}: its head was replaced since the plan was made",
+        f"{name}: its head was replaced since the plan was made",
         why=f"planned for {planned or 'a cluster without a head'}",
-        next_step=f"plan again: invoke restart --cluster {site.cluster.name}",
+        next_step=f"plan again: invoke restart --cluster {name}{owed}",
     )
 
 

@@ -3,6 +3,8 @@
 Three endings look alike and are not: a job that we stopped comes back, one that ended by itself
 never does, and one that its cluster dropped (a worker was preempted) comes back. What we ask is
 noted before, so that another process can still tell them apart.
+
+The same is done once more right before the head goes; see last_look.py.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from rayfleet.job.model import LOST_WITH_HEAD, Job, JobKind, JobStatus, UnknownJ
 from rayfleet.job.preserve import require_complete
 from rayfleet.job.snapshot.merge import without
 from rayfleet.job.vault.model import Backup, SavedJob
-from rayfleet.rollout.model import Output, Owed, Step, owed_document, owed_of
+from rayfleet.rollout.model import Output, Owed, Step, owed_document
 from rayfleet.rollout.steps.site import Site
 
 LATE_ROUNDS = 3
@@ -42,40 +44,52 @@ def quiesce(site: Site) -> Output:
         IncompleteBackup: a job that came meanwhile could not be saved.
         Locked: a rollout of another machine has the cluster.
     """
-    earlier = owed_of(site.output(Step.SNAPSHOT))
-    pinned = str(site.output(Step.SNAPSHOT).get("backup", ""))
-    if not pinned:
-        return {"owed": owed_document(earlier), "ended": {}, "late": 0, "unstopped": []}
-    work = _Quiesce(site, site.preserver.vault.load(pinned))
-    work.recall(site.task.notes)
-    # Of a head that was in trouble before, one look at its store is all that can be hoped for.
-    problem = work.account("") if "trouble" in site.output(Step.PREFLIGHT) else work.run()
+    if not site.backups:
+        return {"owed": owed_document(site.task.owed), "ended": {}, "late": 0, "unstopped": []}
+    work = Quieting.begin(site)
+    problem = work.run()
     if problem:
         site.narrate(f"{problem}; all jobs are saved, going on")
-    # On the way back there are older debts too; what is in the newer backup is paid from that.
-    result = work.result(tuple(one for one in earlier if one.backup != pinned))
-    return {**result, "problem": problem} if problem else result
+    return work.result(problem)
 
 
 @dataclass
-class _Quiesce:
+class Quieting:
     """One cluster while it gets quiet.
 
     ``rows`` are the jobs as they were last seen, by id. ``asked`` are those that we may have
-    asked to end, in an earlier process too, ``sent`` those that this process has asked.
+    asked to end, in an earlier process too, ``sent`` those that this process has asked. ``older``
+    is owed from earlier backups, of earlier heads. ``saw``: all that runs was seen and is saved;
+    ``gone``: there is no head any more.
     """
 
     site: Site
     backup: Backup
-    asked: set[str] = field(default_factory=set)
+    older: tuple[Owed, ...]
+    asked: set[str]
     sent: set[str] = field(default_factory=set)
     rows: Mapping[str, Job] = field(default_factory=dict)
     late: int = 0
+    saw: bool = False
+    gone: bool = False
     first: tuple[SavedJob, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         """Keep what the snapshot had."""
         self.first = self.backup.restorable
+
+    @classmethod
+    def begin(cls, site: Site) -> Quieting:
+        """From the last backup of this way, the jobs that are owed, and what was noted."""
+        owed, ours = site.task.owed, site.backups
+        # On the way back there are older debts too; what is in the newer backup is paid from that.
+        older = tuple(one for one in owed if one.backup not in ours)
+        asked = {name for one in owed if one.backup in ours for name in one.stopped}
+        noted = {note.get("backup") for note in site.task.notes}
+        base = next((one for one in reversed(ours) if one not in noted), ours[0])
+        work = cls(site, site.preserver.vault.load(base), older, asked)
+        work.recall(site.task.notes)
+        return work
 
     def recall(self, notes: Sequence[Output]) -> None:
         """Go on where an earlier process was killed."""
@@ -85,22 +99,31 @@ class _Quiesce:
                 self._take_in(_names(note, "came"))
             self.asked |= _names(note, "asked")
 
-    def run(self) -> str:
-        """All rounds; returns why the head was given up, empty when it answered to the end."""
+    def run(self, *, patience: float = PATIENCE) -> str:
+        """All rounds; returns why the head was given up, empty when it answered to the end.
+
+        It is given up when it has not answered for ``patience`` seconds; with 0, and where it
+        was in trouble before, one look at its store is all that can be hoped for.
+        """
+        if not patience or "trouble" in self.site.output(Step.PREFLIGHT):
+            with suppress(Unreachable):
+                self.site.mark()
+            return self._account("")
         since = None
         while True:
             try:
                 self._rounds()
+                self._has_seen()
                 return ""
             except Unauthorized:
                 raise
             except (Unreachable, ToolFailed) as error:
                 since = since or self.site.clock.monotonic()
-                if self._is_gone() or self.site.clock.monotonic() - since > PATIENCE:
-                    return self.account(error.what)
+                if self._is_gone() or self.site.clock.monotonic() - since > patience:
+                    return self._account(error.what)
                 self.site.clock.sleep(1.0)
 
-    def result(self, older: tuple[Owed, ...]) -> dict[str, object]:
+    def result(self, problem: str) -> dict[str, object]:
         """What is owed after all; what ended by itself is taken out of the backup as well."""
         ended = {
             job.submission_id: row.status
@@ -111,19 +134,29 @@ class _Quiesce:
         if ended:
             draft = without(self.backup, ended, datetime.now(UTC))
             self.backup = self.site.preserver.vault.save(draft)
-        names = tuple(job.submission_id for job in self.backup.restorable)
-        stopped = tuple(name for name in names if name in self.asked)
+        names = [job.submission_id for job in self.backup.restorable]
         alive = [name for name in names if name in self.rows and not self.rows[name].ended]
-        owed = (*older, Owed(backup=self.backup.id, jobs=names, stopped=stopped))
         endings = self.backup.ended
         return {
-            "owed": owed_document(owed),
+            "backup": self.backup.id,
+            "owed": self._owed(),
             "ended": {
                 name: endings[name].value for name in seen if name in endings and name not in names
             },
             "late": self.late,
             "unstopped": alive,
-        }
+        } | ({"problem": problem} if problem else {})
+
+    def _owed(self) -> list[dict[str, object]]:
+        names = tuple(job.submission_id for job in self.backup.restorable)
+        stopped = tuple(name for name in names if name in self.asked)
+        return owed_document(
+            (*self.older, Owed(backup=self.backup.id, jobs=names, stopped=stopped))
+        )
+
+    def _has_seen(self) -> None:
+        self.saw = True
+        self.site.links.seen.add(self.site.cluster.name)
 
     def _rounds(self) -> None:
         self.site.mark()
@@ -159,11 +192,11 @@ class _Quiesce:
     def _save(self, came: list[str]) -> None:
         self.site.narrate(f"{len(came)} more came meanwhile")
         preserver = self.site.preserver
-        backup = preserver.backup(self.site.cluster, onto=self.backup, stopped=self.asked)
+        backup = preserver.backup(self.site.cluster, onto=self.backup, stopped=self._ours())
         require_complete(backup)
         self.backup = backup
-        self.site.note({"backup": backup.id, "came": came})
         self._take_in(set(came))
+        self.site.note({"backup": backup.id, "came": came, "owed": self._owed()})
 
     def _take_in(self, came: set[str]) -> None:
         self.late += len(came)
@@ -181,8 +214,8 @@ class _Quiesce:
             return
         self.site.narrate(f"asking {len(rows)} jobs to end")
         names = [row.name for row in rows]
-        self.site.note({"asked": names})
         self.asked |= set(names)
+        self.site.note({"asked": names, "owed": self._owed()})
         with self.site.preserver.jobs(self.site.cluster) as client:
             for name in names:
                 with suppress(UnknownJob):
@@ -200,19 +233,29 @@ class _Quiesce:
             self.site.clock.sleep(INTERVAL)
 
     def _by_itself(self, row: Job) -> bool:
-        if not row.ended or (row.status is JobStatus.STOPPED and row.name in self.asked):
+        if not row.ended or (row.status is JobStatus.STOPPED and row.name in self._ours()):
             return False
         return not (row.status is JobStatus.FAILED and row.error_type in LOST_WITH_HEAD)
 
+    def _ours(self) -> set[str]:
+        """The jobs of ``asked`` of which the head has no later life under the same id."""
+        lives = {job.submission_id: job.started for job in self.backup.jobs}
+        return {
+            name
+            for name in self.asked
+            if (row := self.rows.get(name)) is None or row.started == lives.get(name)
+        }
+
     def _is_gone(self) -> bool:
-        """Whether the cloud says that the head is no more."""
-        known = str(self.site.output(Step.PREFLIGHT).get("head", ""))
+        """Whether the cloud says that there is no head any more. Another one than before has jobs
+        of its own, and is asked like any."""
         try:
-            return self.site.machines.nodes.head() != known
+            self.gone = not self.site.machines.nodes.head()
         except Unreachable:
             return False
+        return self.gone
 
-    def account(self, problem: str) -> str:
+    def _account(self, problem: str) -> str:
         """Look once more where the dashboard does not answer: Ray's own store still may.
 
         Returns what is wrong, in one line.
@@ -226,6 +269,7 @@ class _Quiesce:
         except RayfleetError as error:
             return problem or error.what
         self.backup, self.rows = backup, {}
+        self._has_seen()
         return problem or "it was not healthy before"
 
 

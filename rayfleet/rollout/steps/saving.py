@@ -16,8 +16,8 @@ def snapshot(site: Site) -> Output:
     """Save every job that has not ended.
 
     A head that is to be repaired and tells nothing is taken for lost with the jobs of the latest
-    complete backup. On the way back it may be our own broken start: what the way forward took is
-    owed whether it answers or not.
+    complete backup. On the way back it may be our own broken start, and an earlier try of this
+    rollout may have ended the head: what was taken then is owed whether it answers or not.
 
     Raises:
         IncompleteBackup: a job could not be given back exactly.
@@ -29,7 +29,7 @@ def snapshot(site: Site) -> Output:
     except Unauthorized:
         raise
     except (Unreachable, ToolFailed) as error:
-        if site.back:
+        if site.back or site.headless:
             return _nothing_new(site, error)
         if "trouble" not in site.output(Step.PREFLIGHT):
             raise
@@ -75,6 +75,7 @@ def _taken(site: Site) -> Backup:
     # What the way forward could not give back whole is in its own backup.
     if doubtful or not site.back:
         require_complete(backup)
+    site.links.seen.add(site.cluster.name)
     return backup
 
 
@@ -92,7 +93,7 @@ def _latest(site: Site) -> Backup:
 
 def _nothing_new(site: Site, error: RayfleetError) -> Output:
     problem = f"{error.what}: {error.why}" if error.why else error.what
-    site.narrate(f"no jobs saved on the way back: {problem}")
+    site.narrate(f"no jobs saved but those of before: {problem}")
     return {
         "backup": "",
         "jobs": [],
@@ -103,7 +104,7 @@ def _nothing_new(site: Site, error: RayfleetError) -> Output:
 
 
 def _unpaid(site: Site, backup: Backup) -> tuple[Owed, ...]:
-    """What the way forward has taken and not given back: neither there now, nor ended since."""
+    """What was taken before and not given back: neither there now, nor ended since."""
     there = {job.submission_id for job in backup.restorable}
     found = []
     for owed in site.task.owed:

@@ -19,7 +19,7 @@ from rayfleet.fleet.model import Cluster, Fleet
 from rayfleet.job.connection import DASHBOARD_PORT
 from rayfleet.job.preserve import Preserver
 from rayfleet.project import Project
-from rayfleet.rollout.model import Change, Direction, Output, Step
+from rayfleet.rollout.model import Change, Direction, Output, Step, Unhealthy
 from rayfleet.rollout.performer import Task
 from rayfleet.rollout.steps.links import Links
 from rayfleet.secret.tokens import credential_of
@@ -85,6 +85,16 @@ class Site:
         )
 
     @property
+    def repairs(self) -> bool:
+        """Whether a head that answers nobody may be replaced: the operator has said so."""
+        return self.task.plan.settings.unhealthy is Unhealthy.REPAIR
+
+    @property
+    def headless(self) -> bool:
+        """Whether an earlier try of this rollout may be why the cluster has no head."""
+        return self.task.changed and not self.output(Step.PREFLIGHT).get("head")
+
+    @property
     def back(self) -> bool:
         """Whether this is the way back."""
         return self.task.direction is Direction.BACK
@@ -128,7 +138,7 @@ class Site:
             Locked: it bears another's.
             Unreachable: it does not answer.
         """
-        from rayfleet.rollout.steps.mark import Mark, place_mark
+        from rayfleet.cluster.mark import Mark, place_mark
 
         plan = self.task.plan
         since = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
@@ -144,6 +154,14 @@ class Site:
     def output(self, step: Step) -> Output:
         """What an earlier step of this direction has left; empty when it was not done."""
         return self.task.outputs.get(step, {})
+
+    @property
+    def backups(self) -> tuple[str, ...]:
+        """The backups that this way has made, each with all jobs of the one before that have not
+        ended by themselves."""
+        steps = (Step.SNAPSHOT, Step.QUIESCE, Step.STOP, Step.EMPTY)
+        found = (*map(self.output, steps), *self.task.notes)
+        return tuple(dict.fromkeys(str(one["backup"]) for one in found if one.get("backup")))
 
     def _machines(self, fleet: Fleet) -> Machines:
         return Machines(

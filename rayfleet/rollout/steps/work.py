@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rayfleet.cluster.lease import hold_cluster, release_cluster
+from rayfleet.cluster.mark import remove_mark
 from rayfleet.errors import RayfleetError
 from rayfleet.fleet.model import Cluster, Fleet
 from rayfleet.project import Project
@@ -19,7 +20,6 @@ from rayfleet.rollout.model import TOUCHING, Output, Plan, Step, Target
 from rayfleet.rollout.performer import Task
 from rayfleet.rollout.steps import give_back, machines, saving
 from rayfleet.rollout.steps.links import Links
-from rayfleet.rollout.steps.mark import remove_mark
 from rayfleet.rollout.steps.preflight import preflight
 from rayfleet.rollout.steps.quiesce import quiesce
 from rayfleet.rollout.steps.site import Site, configured, fleet_of, marked
@@ -84,18 +84,20 @@ class ClusterWork:
             return f"{error.what}: {error.why}" if error.why else error.what
 
     @contextmanager
-    def hold(self, plan: Plan, target: Target) -> Iterator[None]:
-        """Keep everybody else from changing the cluster while the block runs.
+    def hold(self, plan: Plan, target: Target) -> Iterator[str]:
+        """Keep everybody else from changing the cluster while the block runs; see
+        :class:`~rayfleet.rollout.performer.Performer`.
 
         Raises:
             Locked: somebody else holds it.
         """
         cluster = self._cluster(target)
-        with hold_cluster(self._project, cluster, rollout=plan.id, operator=self._operator):
+        holding = hold_cluster(self._project, cluster, rollout=plan.id, operator=self._operator)
+        with holding as lease:
             try:
-                yield
+                yield lease
             finally:
-                self._links.drop(cluster.name)
+                self._links.forget(cluster.name)
 
     def release(self, plan: Plan, target: Target) -> None:
         """Give the cluster free: it needs nothing of this rollout any more."""

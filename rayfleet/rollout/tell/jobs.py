@@ -16,6 +16,7 @@ KEPT = frozenset(("restored", "already there", "ended by itself", "still running
 STILL_RUNNING = "still running"
 KILLED = "killed"
 OPEN = "not given back yet"
+_SEES_ENDINGS = (Step.QUIESCE, Step.STOP, Step.EMPTY, Step.START)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,9 +113,9 @@ def _told(cluster: ClusterState) -> dict[str, Mapping[str, object]]:
     for way in (cluster.forward, cluster.back):
         if way is None:
             continue
-        ended = way.outputs.get(Step.QUIESCE, {}).get("ended")
-        if isinstance(ended, Mapping):
-            for name, status in ended.items():
+        for step in _SEES_ENDINGS:
+            ended = way.outputs.get(step, {}).get("ended")
+            for name, status in ended.items() if isinstance(ended, Mapping) else ():
                 rows[str(name)] = {"outcome": "ended by itself", "reason": str(status)}
         for step in (Step.JOBS, Step.WATCH):
             for row in listed(way.outputs.get(step, {}), "jobs"):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rayfleet.errors import ToolFailed, Unreachable
+from rayfleet.errors import Locked, ToolFailed, Unreachable
 from rayfleet.job.client import JobClient
 from rayfleet.job.dashboard import Unauthorized
 from rayfleet.job.model import (
@@ -31,6 +31,20 @@ def client(
 ) -> tuple[JobClient, FakeDashboard]:
     head = FakeDashboard(*(replace(each) for each in faults), **how)  # type: ignore[arg-type]
     return JobClient(head, cluster="c1", token=token, clock=head.clock), head
+
+
+def test_who_admits_no_jobs_is_asked_right_before_each_attempt() -> None:
+    head = FakeDashboard(replace(Fault("POST", late=True)))
+    free = [True, False]
+
+    def admit() -> None:
+        if not free.pop(0):
+            raise Locked("c1 is being restarted")
+
+    jobs = JobClient(head, cluster="c1", clock=head.clock, admit=admit)  # type: ignore[arg-type]
+    with pytest.raises(Locked):
+        jobs.submit(REQUEST)
+    assert head.calls.count("POST /api/jobs/") == 1
 
 
 def test_a_submit_whose_answer_was_lost_is_sent_again_and_stays_one_job() -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rayfleet.cluster.health import Observed
+from rayfleet.errors import Declined, UsageError
 from rayfleet.fleet.load import load_fleet
 from rayfleet.fleet.model import Fleet
-from rayfleet.rollout.change import Action, decide
+from rayfleet.rollout.change import Action, Target, decide, require_spared
 from rayfleet.rollout.order import batches
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -87,6 +89,30 @@ def test_each_chosen_cluster_changes_once_and_the_order_goes_first(
     first = [name for name in fleet.rollout.order if name in flat]
     assert flat[: len(first)] == first
     assert all(len(group) == 1 for group in groups[: len(first)])
+
+
+def target(action: Action, **more: Any) -> Target:
+    return Target(cluster=_fleet().clusters["us-east5"], action=action, why="x", **more)
+
+
+def test_a_start_ends_no_jobs() -> None:
+    require_spared(target(Action.START), ())
+    with pytest.raises(UsageError, match="its head has jobs") as found:
+        require_spared(target(Action.START, kill_all=True), ["a", "b"])
+    assert found.value.why == "a start would end a, b"
+    assert found.value.next_step == "invoke restart --cluster us-east5"
+    with pytest.raises(UsageError, match="does not tell its jobs") as found:
+        require_spared(target(Action.START), (), silent="no answer")
+    assert found.value.next_step == "invoke restart --cluster us-east5 --unhealthy repair"
+
+
+def test_a_stop_kills_no_jobs_that_came_since_it_was_asked() -> None:
+    require_spared(target(Action.STOP), ())
+    require_spared(target(Action.STOP), (), silent="no answer")
+    require_spared(target(Action.STOP, kill_all=True), ["a"])
+    require_spared(target(Action.STOP, jobs_problem="they could not be listed"), ["a"])
+    with pytest.raises(Declined, match="more jobs came since you were asked"):
+        require_spared(target(Action.STOP), ["a"])
 
 
 def _fleet() -> Fleet:

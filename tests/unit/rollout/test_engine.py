@@ -627,11 +627,11 @@ def test_a_hundred_clusters_are_driven_without_delay_between_them(tmp_path: Path
 def test_a_lease_that_cannot_be_written_is_no_failure_of_its_cluster(tmp_path: Path) -> None:
     class NoRoom(Rehearsal):
         @contextmanager
-        def hold(self, plan: Plan, target: Target) -> Iterator[None]:
+        def hold(self, plan: Plan, target: Target) -> Iterator[str]:
             if target.cluster == "b":
                 raise PrerequisiteMissing("cannot write it", why="No space left on device")
-            with super().hold(plan, target):
-                yield
+            with super().hold(plan, target) as lease:
+                yield lease
 
     rollout = create(tmp_path, make_plan(["a"], ["b"]))
     with pytest.raises(PrerequisiteMissing, match="No space left on device"):

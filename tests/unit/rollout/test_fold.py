@@ -191,13 +191,83 @@ def test_a_retry_goes_back_to_the_start_of_the_head(step: Step) -> None:
     assert list(way.outputs)[-1] is Step.EMPTY
 
 
-def test_a_retry_after_trouble_in_a_bake_does_all_again_that_follows_the_start() -> None:
+def test_a_retry_after_trouble_in_a_bake_begins_anew_for_the_cluster_was_free() -> None:
     journal = one()
+    journal.say(Kind.HELD, "a")
+    journal.say(Kind.INTENT, "a", step=Step.QUIESCE)
+    journal.say(Kind.DONE, "a", step=Step.QUIESCE, data=OWED)
     journal.go("a")
     journal.say(Kind.FAILED, "a", step=Step.GATES, data={"what": "its head died"})
     journal.end("a", Outcome.FAILED)
     journal.ask("retry")
-    assert list(journal.way("a").outputs)[-1] is Step.EMPTY
+    assert journal.starts() == ["a"]
+    journal.say(Kind.HELD, "a")
+    way = journal.way("a")
+    assert (way.outputs, way.step, way.notes) == ({}, None, ())
+    assert (way.touched, way.touched_again) == (True, False)
+    assert way.owed == (Owed(backup="b1", jobs=("j1", "j2"), stopped=("j2",)),)
+    journal.say(Kind.INTENT, "a", step=Step.QUIESCE)
+    assert journal.way("a").touched_again
+
+
+@pytest.mark.parametrize("how", ["resume", "retry"])
+@pytest.mark.parametrize("step", [Step.VERIFY, Step.STOP, Step.EMPTY, Step.START, Step.JOBS])
+def test_one_that_was_unlocked_half_way_begins_with_its_first_step(step: Step, how: str) -> None:
+    journal = one()
+    if how == "retry":
+        journal.fail("a", step=step)
+        journal.rest()
+    else:
+        journal.go("a", killed=step)
+    journal.say(Kind.RELEASED, "a")
+    assert journal.way("a").outputs, "only who takes it up begins anew"
+    if how == "retry":
+        journal.ask("retry")
+    journal.resume()
+    assert journal.starts() == ["a"]
+    journal.say(Kind.HELD, "a")
+    assert journal.way("a").outputs == {}
+    journal.say(Kind.INTENT, "a", step=Step.PREFLIGHT)
+    journal.say(Kind.DONE, "a", step=Step.PREFLIGHT)
+    journal.resume()
+    journal.say(Kind.HELD, "a")
+    assert list(journal.way("a").outputs) == [Step.PREFLIGHT], "it is kept since"
+
+
+def test_one_whose_lease_was_gone_begins_anew_although_nobody_wrote_that_down() -> None:
+    journal = one()
+    journal.say(Kind.HELD, "a", data={"lease": "one"})
+    journal.say(Kind.INTENT, "a", step=Step.PREFLIGHT)
+    journal.say(Kind.DONE, "a", step=Step.PREFLIGHT)
+    journal.say(Kind.HELD, "a", data={"lease": "one"})
+    assert Step.PREFLIGHT in journal.way("a").outputs
+    journal.say(Kind.HELD, "a", data={"lease": "two"})
+    assert journal.way("a").outputs == {}
+
+
+def test_what_was_asked_to_stop_is_known_even_if_the_step_fails() -> None:
+    journal = one()
+    journal.say(Kind.HELD, "a")
+    journal.say(Kind.INTENT, "a", step=Step.SNAPSHOT)
+    saved = {"owed": [{"backup": "b1", "jobs": ["j1"], "stopped": []}]}
+    journal.say(Kind.DONE, "a", step=Step.SNAPSHOT, data=saved)
+    journal.say(Kind.INTENT, "a", step=Step.QUIESCE)
+    journal.say(Kind.NOTE, "a", step=Step.QUIESCE, data={"asked": ["j2"], **OWED})
+    wanted = (Owed(backup="b1", jobs=("j1", "j2"), stopped=("j2",)),)
+    assert journal.way("a").owed == wanted
+    journal.say(Kind.FAILED, "a", step=Step.QUIESCE, data={"what": "broken"})
+    journal.end("a", Outcome.FAILED)
+    assert journal.way("a").owed == wanted, "a way back needs it"
+    journal.ask("retry")
+    journal.say(Kind.HELD, "a")
+    journal.say(Kind.INTENT, "a", step=Step.QUIESCE)
+    assert journal.way("a").owed == wanted
+    journal.say(Kind.DONE, "a", step=Step.QUIESCE, data=OWED)
+    journal.say(Kind.INTENT, "a", step=Step.STOP)
+    journal.say(Kind.NOTE, "a", step=Step.STOP, data=MORE)
+    assert len(journal.way("a").owed) == 2
+    journal.say(Kind.DONE, "a", step=Step.STOP, data={"nodes": 1})
+    assert len(journal.way("a").owed) == 2
 
 
 @pytest.mark.parametrize("step", [Step.QUIESCE, Step.EMPTY, Step.PACKAGES, Step.WATCH])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -11,14 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rayfleet.rollout.fold import fold
-from rayfleet.rollout.journal.records import parse_record
+from rayfleet.rollout.fold import apply, fold
+from rayfleet.rollout.journal.records import Kind, Record, parse_record
 from rayfleet.rollout.machine import Decision, decide
 from rayfleet.rollout.model import (
     Change,
     Direction,
     OnFailure,
     Output,
+    Owed,
     Plan,
     Settings,
     Step,
@@ -26,8 +28,9 @@ from rayfleet.rollout.model import (
 )
 from rayfleet.rollout.plan.waves import make_waves
 from rayfleet.rollout.requests import Verb
-from rayfleet.rollout.state import ClusterState, Outcome, Result, State
+from rayfleet.rollout.state import ClusterState, Outcome, Result, State, Way
 from tests.support.rollout_examples import make_plan, make_target
+from tests.support.rollout_ground import OURS, Ground, Notes
 from tests.support.rollout_model import Decide, Model, Scenario
 
 seeds = st.integers(0, 2**48)
@@ -56,7 +59,7 @@ def make_fleet(random: Random) -> Plan:
         max_untouched=random.choice((0, 0, 1, 3)),
         on_failure=random.choice(tuple(OnFailure)),
         bake=random.choice((0.0, 30.0, 600.0)),
-        preserve_jobs=random.random() < 0.2,
+        preserve_jobs=random.random() < 0.8,
     )
     return make_plan(waves, targets, settings=limits)
 
@@ -100,17 +103,32 @@ def make_request(random: Random, plan: Plan) -> Output:
 
 def disturbed(random: Random, scenario: Scenario) -> Scenario:
     """The same with kills and operators."""
-    numbers = range(1, 40 + 30 * len(scenario.plan.targets))
+    names = list(scenario.plan.targets)
+    numbers = range(1, 40 + 30 * len(names))
     asks = random.choice((0, 0, 1, 3, 6))
     return replace(
         scenario,
         kills=frozenset(random.sample(numbers, random.choice((0, 1, 3, 12)))),
+        early=frozenset(random.sample(numbers, random.choice((0, 1, 3, 12)))),
         requests={n: make_request(random, scenario.plan) for n in random.sample(numbers, asks)},
         after=tuple(
             make_request(random, scenario.plan) if random.random() < 0.7 else {}
             for _ in range(random.choice((0, 1, 2, 5)))
         ),
+        users={
+            n: (random.choice(("submit", "submit", "end")), random.choice(names))
+            for n in random.sample(numbers, random.choice((0, 2, 8)))
+        },
+        hands=tuple(
+            tuple(make_hand(random, names) for _ in range(random.choice((0, 1, 2, 4))))
+            for _ in range(random.choice((0, 0, 2, 6)))
+        ),
     )
+
+
+def make_hand(random: Random, names: Sequence[str]) -> tuple[str, str]:
+    """Something that somebody does to a cluster while nobody carries its rollout out."""
+    return random.choice(("unlock", "drop", "restart", "submit", "submit")), random.choice(names)
 
 
 def undisturbed(random: Random) -> Scenario:
@@ -162,7 +180,9 @@ def test_a_rollout_that_is_killed_ends_as_one_that_is_not(seed: int) -> None:
     expected = ending(quiet.run())
     numbers = range(1, len(quiet.records) + 1)
     kills = frozenset(random.sample(numbers, min(len(numbers), random.choice((1, 2, 8)))))
-    killed = Model(replace(scenario, kills=kills, schedule=random.getrandbits(32)))
+    early = frozenset(random.sample(numbers, min(len(numbers), random.choice((0, 1, 8)))))
+    schedule = random.getrandbits(32)
+    killed = Model(replace(scenario, kills=kills, early=early, schedule=schedule))
     assert ending(killed.run()) == expected
 
 
@@ -179,6 +199,7 @@ def test_a_kill_after_any_record_changes_nothing_in_the_end(policy: OnFailure) -
     expected = ending(quiet.run())
     for number in range(1, len(quiet.records)):
         assert ending(Model(replace(scenario, kills=frozenset({number}))).run()) == expected
+        assert ending(Model(replace(scenario, early=frozenset({number}))).run()) == expected
 
 
 @settings(max_examples=60)
@@ -320,6 +341,135 @@ def test_the_properties_see_it_when_a_rule_is_broken(rule: str) -> None:
         scenario = disturbed(random, make_scenario(random))
         try:
             Model(scenario, decide=broken).run()
+        except (AssertionError, KeyError, RuntimeError) as error:
+            if complaint in str(error):
+                return
+    raise AssertionError(f"nobody complains of: {complaint}")
+
+
+class BlindStop(Ground):
+    """Ends a head by what an earlier process saw."""
+
+    def stop(self, owed: Sequence[Owed]) -> Notes:
+        yield from ()
+        self._lose()
+        return {}
+
+
+class BlindEmpty(Ground):
+    """Looks before the stop, and not at a head that somebody has started after it."""
+
+    def perform(
+        self, step: Step, direction: Direction, owed: Sequence[Owed], *, changed: bool
+    ) -> Notes:
+        if step is Step.EMPTY:
+            self._lose()
+            return {}
+        return (yield from super().perform(step, direction, owed, changed=changed))
+
+
+class BlindStart(Ground):
+    """Sets a head up anew that is there."""
+
+    def start(self, direction: Direction, owed: Sequence[Owed]) -> Notes:
+        yield from ()
+        wanted = "old" if direction is Direction.BACK else "new"
+        if not (self.head and self.image == wanted):
+            self._lose()
+            self.head, self.image = OURS, wanted
+        return {}
+
+
+class Late(Ground):
+    """Notes what it asks to end after it has done so."""
+
+    def look(self, owed: Sequence[Owed]) -> Notes:
+        self.stopped |= set(self.running)
+        self.running = []
+        return (yield from super().look(owed))
+
+
+class Resurrecting(Ground):
+    """Takes no ending out of what is owed."""
+
+    def _see_ends(self, asked: set[str]) -> None:
+        pass
+
+    def _give_back(self, owed: Sequence[Owed]) -> None:
+        self.ended.clear()
+        super()._give_back(owed)
+
+
+class Stingy(Ground):
+    """Gives back what was there at first, and nothing that came late."""
+
+    def _give_back(self, owed: Sequence[Owed]) -> None:
+        super()._give_back([replace(one, jobs=one.jobs[:2]) for one in owed])
+
+
+class Ungrateful(Model):
+    """A way back does not know what the way forward has taken."""
+
+    def _owed(self, name: str, direction: Direction) -> tuple[Owed, ...]:
+        return (self.state.clusters[name].way(direction) or Way()).owed
+
+
+def _without_notes(plan: Plan, state: State, record: Record) -> State:
+    """Forget what a step notes of the jobs that it asks to end."""
+    if record.kind is Kind.NOTE:
+        record = replace(record, data={})
+    return apply(plan, state, record)
+
+
+def _any_lease(plan: Plan, state: State, record: Record) -> State:
+    """Take any lease for the one of before."""
+    if record.kind is Kind.HELD:
+        record = replace(record, data={})
+    return apply(plan, state, record)
+
+
+def _held_for_ever(plan: Plan, state: State, record: Record) -> State:
+    """Take a cluster that was given free for one that is held."""
+    return state if record.kind is Kind.RELEASED else _any_lease(plan, state, record)
+
+
+def _anew_without_debts(plan: Plan, state: State, record: Record) -> State:
+    """Begin a cluster anew that was free, as if nothing were owed to it."""
+    after = apply(plan, state, record)
+    if record.kind is not Kind.HELD:
+        return after
+    cluster = after.clusters[record.cluster]
+    way = cluster.way(record.direction)
+    if way is None or way.outputs:
+        return after
+    name = "back" if record.direction is Direction.BACK else "forward"
+    changed = replace(cluster, **{name: replace(way, owed=())})
+    return replace(after, clusters={**after.clusters, record.cluster: changed})
+
+
+LOSING: dict[str, tuple[str, Callable[[Scenario], Model]]] = {
+    "who stops looks first": ("is lost", partial(Model, ground=BlindStop)),
+    "a head that came after the stop is looked at": ("is lost", partial(Model, ground=BlindEmpty)),
+    "a head that is set up anew is looked at": ("is lost", partial(Model, ground=BlindStart)),
+    "a job is owed before it is asked to end": ("is lost", partial(Model, ground=Late)),
+    "notes say what is owed": ("is lost", partial(Model, apply=_without_notes)),
+    "a release leaves what is owed": ("is lost", partial(Model, apply=_anew_without_debts)),
+    "a way back owes what the way forward took": ("is not given back", Ungrateful),
+    "a free cluster begins anew": ("goes on", partial(Model, apply=_held_for_ever)),
+    "another lease means that it was free": ("goes on", partial(Model, apply=_any_lease)),
+    "what has ended stays so": ("came back after its end", partial(Model, ground=Resurrecting)),
+    "all is given back": ("is not given back", partial(Model, ground=Stingy)),
+}
+
+
+@pytest.mark.parametrize("rule", LOSING)
+def test_the_properties_see_it_when_a_job_is_lost(rule: str) -> None:
+    complaint, broken = LOSING[rule]
+    for seed in range(2000):
+        random = Random(seed)  # noqa: S311
+        scenario = disturbed(random, make_scenario(random))
+        try:
+            broken(scenario).run()
         except (AssertionError, KeyError, RuntimeError) as error:
             if complaint in str(error):
                 return

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rayfleet.errors import Locked, ToolFailed, Unreachable
-from rayfleet.rollout.model import Direction, Output, Step, steps_of
+from rayfleet.rollout.model import Direction, Output, Step, owed_after, owed_of, steps_of
 from rayfleet.rollout.performer import Inconclusive, LeftAlone, Performer, Task
 from rayfleet.rollout.rehearsal import Failure, Mishap, Rehearsal
 from tests.support.rehearsals import NEW, OLD, make_plan
@@ -35,18 +35,23 @@ def do(
 ) -> dict[Step, Output]:
     """Do ``steps``, each so many times, as an engine does."""
     done = outputs if outputs is not None else {}
+    owed = owed_of(done.get(Step.SNAPSHOT, {}))
     for step in steps:
         noted = list(notes)
         for _ in range(times):
+            for note in noted:
+                owed = owed_after(owed, step, note)
             task = Task(
                 plan=PLAN,
                 target=PLAN.targets["a"],
                 direction=Direction.FORWARD,
                 outputs=dict(done),
                 notes=tuple(noted),
+                owed=owed,
             )
             output = performer.perform(step, task, note=noted.append, narrate=lambda text: None)
         done[step] = output
+        owed = owed_of(output) if "owed" in output else owed
     return done
 
 
@@ -86,7 +91,8 @@ def test_a_job_that_a_killed_run_has_stopped_is_owed(stage: Rehearsal) -> None:
     truth = stage.look("a")
     truth.running.remove("a-job1")
     stage.save("a", truth)
-    notes = ({"stopping": "a-job1"},)
+    row = {"backup": "a-1", "jobs": ["a-job0", "a-job1"], "stopped": ["a-job1"]}
+    notes = ({"backup": "a-1", "owed": [row]},)
     owed = do(stage, Step.QUIESCE, outputs=outputs, notes=notes)[Step.QUIESCE]["owed"]
     assert owed == [
         {"backup": "a-1", "jobs": ["a-job0", "a-job1"], "stopped": ["a-job0", "a-job1"]}

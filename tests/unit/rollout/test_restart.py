@@ -270,7 +270,7 @@ def test_a_lease_of_a_dead_rollout_refuses_restart_start_and_stop(desk: Desk) ->
     with pytest.raises(Locked, match=f"invoke rollouts.resume {rollout.id}"):
         desk.restart(A, B)
     _leave_lease(desk, rollout, B)
-    with pytest.raises(Locked, match=f"{A}, {B} belong to rollouts"):
+    with pytest.raises(Locked, match=f"{A}, {B} are part of unfinished rollouts"):
         desk.restart(A, B)
     from rayfleet.cluster.lifecycle import Lifecycle
 

@@ -27,9 +27,9 @@ def test_a_stop_takes_the_mark_with_it_and_may_run_twice(world: World) -> None:
     way = Way(world)
     way.site().mark()
     assert marked(way.folder, CLUSTER.name).exists()
-    assert way.do(Step.STOP, machines.stop) == {"nodes": 1}
+    assert way.do(Step.STOP, machines.stop)["nodes"] == 1
     assert not marked(way.folder, CLUSTER.name).exists()
-    assert way.do(Step.STOP, machines.stop) == {"nodes": 0}
+    assert way.do(Step.STOP, machines.stop)["nodes"] == 0
 
 
 def test_a_cluster_that_another_machine_has_marked_is_not_stopped(world: World) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from rayfleet.cluster.mark import Mark, place_mark, read_mark, remove_mark
 from rayfleet.errors import Locked, Unreachable
-from rayfleet.rollout.steps.mark import Mark, place_mark, read_mark, remove_mark
 from tests.support.rollout_world import World, WorldShell
 
 ODD = Mark(rollout="R1", operator='o\'hara "$HOME" `x`@laptop', since="2026-11-21 16:30:00 UTC")

@@ -1,6 +1,8 @@
 """The mark of a rollout on a head: it keeps operators of other machines away from the cluster.
 
-Their leases are on their own disks; a head is what all of them see. The mark goes with the head.
+Their leases are on their own disks; a head is what all of them see. The mark goes with the head,
+and the rollout marks the next one as soon as that lets it in. Whoever changes a cluster reads the
+mark first; between two heads, and on a head that answers nobody, there is none to read.
 """
 
 from __future__ import annotations
@@ -61,6 +63,18 @@ def read_mark(head: Head) -> Mark | None:
     return _parsed(result.stdout) if result.code == 0 else None
 
 
+def refuse_marked(head: Head) -> None:
+    """Do nothing on a cluster whose head bears the mark of a rollout, whoever's it is.
+
+    Raises:
+        Locked: it does.
+        Unreachable: the head does not answer.
+    """
+    there = read_mark(head)
+    if there is not None:
+        raise _refusal(head.address.cluster, there)
+
+
 def remove_mark(head: Head, *, rollout: str) -> None:
     """Take the mark of ``rollout`` from ``head``, if it is there."""
     there = read_mark(head)
@@ -78,7 +92,7 @@ def _parsed(text: str) -> Mark:
 
 def _refusal(cluster: str, mark: Mark) -> Locked:
     return Locked(
-        f"{cluster} belongs to a rollout of another operator",
+        f"{cluster} is part of a rollout of another operator or machine",
         why=f"its head bears the mark of {mark.describe()}",
         next_step=f"ask {mark.operator}; if nothing is left of that rollout: "
         f"invoke rollouts.unlock --cluster {cluster}",
