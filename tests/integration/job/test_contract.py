@@ -17,6 +17,7 @@ from uuid import uuid4
 import pytest
 
 from rayfleet.errors import ToolFailed
+from rayfleet.job.client import JobClient
 from rayfleet.job.model import Job, JobExists, JobKind, JobStatus, UnknownJob
 from rayfleet.job.package import Package
 from rayfleet.job.restore.decide import NEVER_RAN, Action, decide
@@ -26,6 +27,7 @@ from rayfleet.job.snapshot.parse import parse_look
 from rayfleet.job.snapshot.source import Look
 from rayfleet.job.vault.model import SavedJob
 from rayfleet.waiting import Clock, SystemClock, wait_until
+from tests.support.fake_dashboard import FakeDashboard
 from tests.support.ray_head import LocalRayHead
 from tests.support.rollout_world import World
 from tests.unit.job.restore.fake_head import FakeHead, saved_job
@@ -83,6 +85,9 @@ def opened(kind: str, request: pytest.FixtureRequest, folder: Path) -> Iterator[
     elif kind == "WorldHead":
         world = World(folder / "world")
         yield Head(world.head, world.clock, world.look)
+    elif kind == "FakeDashboard":
+        served = FakeDashboard(start_seconds=1.0)
+        yield Head(JobClient(served, cluster="c1", clock=served.clock), served.clock)
     else:
         ray: LocalRayHead = request.getfixturevalue("ray_head")
         made = Head(ray.jobs(), look=partial(look_at, ray))
@@ -92,16 +97,23 @@ def opened(kind: str, request: pytest.FixtureRequest, folder: Path) -> Iterator[
                 made.jobs.stop(name)
 
 
-@pytest.fixture(params=["FakeHead", "WorldHead", "Ray"])
+@pytest.fixture(params=["FakeHead", "FakeDashboard", "WorldHead", "Ray"])
 def head(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Head]:
     """Each in turn."""
     with opened(request.param, request, tmp_path) as found:
         yield found
 
 
-@pytest.fixture(params=["WorldHead", "Ray"])
+@pytest.fixture(params=["FakeDashboard", "WorldHead", "Ray"])
 def stopping(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Head]:
     """Those that can stop a job: FakeHead is for a restore, which stops none."""
+    with opened(request.param, request, tmp_path) as found:
+        yield found
+
+
+@pytest.fixture(params=["WorldHead", "Ray"])
+def storing(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Head]:
+    """Those of which a backup is taken."""
     with opened(request.param, request, tmp_path) as found:
         yield found
 
@@ -240,8 +252,8 @@ def test_a_job_that_waits_is_not_stopped(stopping: Head) -> None:
     assert row.status is JobStatus.PENDING
 
 
-def test_the_store_has_what_the_list_has(stopping: Head) -> None:
-    head = stopping
+def test_the_store_has_what_the_list_has(storing: Head) -> None:
+    head = storing
     assert head.look is not None
     runs, waits, stopped = head.job(), head.job(num_cpus=64), head.job()
     fails = head.job(runtime_env={"working_dir": f"gcs://_ray_pkg_{uuid4().hex[:16]}.zip"})
