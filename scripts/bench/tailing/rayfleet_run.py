@@ -67,7 +67,7 @@ def connect(job: dict[str, Any]) -> None:
     with Given(job) as heads:
         targets = targets_of(job)
         outcomes = execute(
-            heads, targets, job["command"], timeout=CONNECT_SECONDS, limit=len(targets)
+            heads, targets, lambda _: job["command"], timeout=CONNECT_SECONDS, limit=len(targets)
         )
     for outcome in outcomes:
         if not outcome.ok:
