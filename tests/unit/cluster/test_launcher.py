@@ -16,10 +16,11 @@ ROOT = Path(__file__).resolve().parents[3]
 
 def test_the_operators_ray_address_never_reaches_ray() -> None:
     operators = {"RAY_ADDRESS": "ray://prod:10001", "RAY_API_SERVER_ADDRESS": "x", "HOME": "/h"}
-    seen = launch_environment(operators, Path("/private"))
+    seen = launch_environment(operators, Path("/private"), Path("/programs"))
     assert not {"RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"} & set(seen)
     assert seen["HOME"] == "/h"
     assert seen["TMPDIR"] == "/private"
+    assert seen["PATH"].startswith("/programs:")
 
 
 def test_the_committed_production_configs_can_be_launched_from() -> None:
