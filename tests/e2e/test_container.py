@@ -41,7 +41,7 @@ TAIL = {
 }
 GONE_SECONDS = 30.0
 SECONDS = 120.0
-# In /root of the container, behind what keeps other shells out; a greeting as many have.
+# In the home there, behind what keeps other shells out; a greeting as many have.
 BASHRC = """\
 echo Welcome; echo careful >&2
 case $- in *i*) ;; *) return ;; esac
@@ -217,7 +217,7 @@ def test_what_operators_run_in_the_container_finds_ray(place: Place) -> None:
         "mkdir -p /tmp/opt/bin && printf '#!/bin/sh\\necho \"ray, version 2.60.0\"\\nexit 5\\n'"
         " > /tmp/opt/bin/ray && chmod +x /tmp/opt/bin/ray"
     )
-    place.machine.sh(f"docker exec -i {CONTAINER} tee /root/.bashrc <<'END'\n{BASHRC}END")
+    place.machine.sh(f"docker exec -i {CONTAINER} sh -c 'cat > ~/.bashrc' <<'END'\n{BASHRC}END")
     words = ("exec", "--cluster", CLUSTER, "--container", "--json", "--", "ray", "--version")
     code, out, _ = place.finished(*words)
     (row,) = json.loads(out)

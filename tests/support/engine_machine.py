@@ -28,7 +28,7 @@ RUN apt-get update \\
  && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \\
         docker.io iptables openssh-server procps python3 \\
  && rm -rf /var/lib/apt/lists/* /etc/ssh/ssh_host_* \\
- && mkdir -p /run/sshd /root/.ssh
+ && mkdir -p /run/sshd ~/.ssh
 VOLUME /var/lib/docker
 """
 IMAGE = f"rayfleet-tests/engine-machine:{hashlib.sha256(DOCKERFILE.encode()).hexdigest()[:12]}"
@@ -84,7 +84,7 @@ class EngineMachine:
             reason=lambda: self._run("tail -n 3 /var/log/dockerd.log", check=False)[1],
         )
         key = shlex.quote(self.public_key)
-        self._run(f"echo {key} > /root/.ssh/authorized_keys && chmod 600 /root/.ssh/*")
+        self._run(f"echo {key} > ~/.ssh/authorized_keys && chmod 600 ~/.ssh/*")
         self.sh(f"set -- {shlex.quote(self.container)}\n{RAY}")
 
     def stop(self) -> None:
