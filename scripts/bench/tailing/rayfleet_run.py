@@ -38,6 +38,7 @@ def address(job: dict[str, Any], name: str) -> HeadAddress:
         port=job["port"],
         user="root",
         private_key=Path(job["key"]),
+        container="ray_docker",
         known_hosts=Path(job["known_hosts"]),
         alias=name,
     )
