@@ -28,8 +28,8 @@ from rayfleet.cluster.known_hosts import lookup, record_host_key
 from rayfleet.cluster.nodes import Nodes
 from rayfleet.errors import RayfleetError, Unreachable
 
-KEY_SECONDS = 180.0
-"""How long a machine that answers may take to record its host keys."""
+KEY_SECONDS = 300.0
+"""How long a machine may take to boot and record its host keys, from the first attempt on."""
 
 # The path of a Unix socket has 107 bytes at most, and ssh adds to that of its own.
 TEMPORARY = "/tmp"  # noqa: S108 (the name below it is made by mkdtemp)
@@ -131,7 +131,8 @@ class LaunchKeys:
         head = self._nodes.head()
         # Workers are entered by `ray down` only.
         for node in (*([head] if head else []), *self._nodes.running_workers()):
-            if self._nodes.address(node) == host:
+            # Ray's ssh_proxy_use_node_id takes the id for an address.
+            if host in {node, self._nodes.address(node)}:
                 return self._nodes.host_key(node)
         return ""
 
