@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rayfleet.console import Console
 from rayfleet.sandbox.base_image import BASE_IMAGE, ensure_base_image
 from rayfleet.sandbox.engine_install import ensure_engine
+from rayfleet.sandbox.removal import remove_container
 from rayfleet.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ IMAGE = f"rayfleet-tests/engine-machine:{hashlib.sha256(DOCKERFILE.encode()).hex
 LABEL = "rayfleet-tests.engine-machine"
 START = """\
 ssh-keygen -q -t ed25519 -N '' -f /etc/ssh/ssh_host_ed25519_key
-exec dockerd --bridge=none --iptables=false > /var/log/dockerd.log 2>&1
+exec timeout 900 dockerd --bridge=none --iptables=false > /var/log/dockerd.log 2>&1
 """
 # Everything but the links and the home is the machine's own, mounted: an image of nothing.
 RAY = """\
@@ -91,7 +92,7 @@ class EngineMachine:
         """Remove it, with all that it has made."""
         if "machine" in self.__dict__:
             self._run("docker rm --force --volumes $(docker ps -aq)", check=False)
-            self.machine.remove(force=True, v=True)
+            remove_container(self.engine.client, self.name)
 
     @cached_property
     def machine(self) -> Container:
@@ -101,6 +102,8 @@ class EngineMachine:
             command=["sh", "-c", START],
             name=self.name,
             init=True,
+            # Killed tests leave nothing for long.
+            auto_remove=True,
             network_mode="none",
             labels={LABEL: "true"},
             cap_add=["ALL"],
