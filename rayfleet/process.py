@@ -102,12 +102,13 @@ def run(
     cwd: Path | None = None,
     log: Path | None = None,
     on_line: Callable[[str], None] = lambda line: None,
+    started: Callable[[Program], None] = lambda program: None,
 ) -> Finished:
     """Run ``argv`` to its end and return how it ended; stdout and stderr are read as one.
 
     ``timeout`` is seconds; past it, and on Ctrl-C, the whole process group gets SIGTERM and
-    then SIGKILL. Every line goes to ``on_line`` and is appended to ``log``. Secrets belong in
-    ``env``, never in ``argv``.
+    then SIGKILL. Every line goes to ``on_line`` and is appended to ``log``. ``started`` is given
+    the running program. Secrets belong in ``env``, never in ``argv``.
 
     Raises:
         PrerequisiteMissing: the program is not installed, or ``log`` cannot be written.
@@ -115,6 +116,7 @@ def run(
     """
     program = Program(argv, env=env, cwd=cwd, log=log, on_line=on_line)
     try:
+        started(program)
         return program.wait(timeout)
     except subprocess.TimeoutExpired as error:
         program.stop()

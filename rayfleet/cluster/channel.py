@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import shlex
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rayfleet.cluster.watched import watched
 from rayfleet.errors import ToolFailed, Unreachable
 
 if TYPE_CHECKING:
@@ -22,20 +21,6 @@ STDERR_KEPT_BYTES = 4096
 STATUS_SECONDS = 5.0
 REQUEST_SECONDS = 20.0
 """How long a server may take to answer a request to start something, however long that runs."""
-
-# sshd does not end a command whose connection went away. So the command runs in a session of
-# its own beside a watcher of stdin, which ends exactly when the channel or the connection does.
-_WATCH = (
-    "{ while read -r _; do :; done <&3; kill -s TERM -- -$pid; } >/dev/null 2>&1 & watcher=$!; "
-    'exec 3<&-; wait "$pid"; code=$?; kill "$watcher" 2>/dev/null; exit "$code"'
-)
-WATCHED = 'exec 3<&0; setsid sh -c "$1" </dev/null 3<&- & pid=$!; ' + _WATCH
-# What is given comes first on stdin. It is taken whole, so that the watcher gets none of it, and
-# in base64, because a shell keeps no zero bytes.
-WATCHED_AND_GIVEN = (
-    'exec 3<&0; given=$(head -c "$2" <&3); '
-    'printf %s "$given" 3<&- | base64 -d 3<&- | setsid sh -c "$1" 3<&- & pid=$!; ' + _WATCH
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,14 +56,11 @@ class Stream:
         self.channel = transport.open_session(timeout=timeout)
         self._closed = False
         self._stderr = b""
-        encoded = base64.b64encode(given)
-        words = [WATCHED, "sh", command]
-        if given:
-            words = [WATCHED_AND_GIVEN, "sh", command, str(len(encoded))]
-        start_command(self.channel, node, f"exec sh -c {shlex.join(words)}", timeout=timeout)
+        line = f"exec {watched(command, len(given))}"
+        start_command(self.channel, node, line, timeout=timeout)
         if given:
             self.channel.settimeout(timeout)
-            self.channel.sendall(encoded)
+            self.channel.sendall(given)
 
     @property
     def code(self) -> int | None:

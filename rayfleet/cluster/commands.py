@@ -9,9 +9,9 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
-from rayfleet.cluster.container import where_ray_runs
+from rayfleet.cluster.container import as_operator, entered, where_ray_runs
 from rayfleet.cluster.execute import Outcome, execute, failures
 from rayfleet.cluster.fanout import require_all
 from rayfleet.cluster.gathered import as_rows, as_text
@@ -20,6 +20,12 @@ from rayfleet.cluster.openssh import FAILED, entry
 from rayfleet.cluster.transfer import Order, require_source, transfer
 from rayfleet.console import Console
 from rayfleet.errors import PartialFailure, RayfleetError, Unreachable, UsageError
+
+if TYPE_CHECKING:
+    from rayfleet.cluster.head import HeadAddress
+
+NOT_FOUND = 127
+"""The exit code of a shell that does not find a command."""
 
 Clean = Callable[[bytes], bytes]
 """Makes whole lines of a node fit for a terminal."""
@@ -35,12 +41,22 @@ class Request:
     timeout: float = 600.0
     limit: int = 16
 
-    def line(self, *, terminal: bool = False) -> str:
-        """The line for the login shell of a node; empty for a login."""
-        line = self.words[0] if len(self.words) == 1 else shlex.join(self.words)
-        if not self.container:
-            return line
-        return f"exec sh -c {shlex.quote(where_ray_runs(line, terminal=terminal))}"
+    def line(self, address: HeadAddress) -> str:
+        """The line for the ``sh`` of a node that runs the command there, without input."""
+        line = f"exec </dev/null\n{as_operator(self._line)}"
+        return where_ray_runs(address.container, line) if self.container else line
+
+    def entry(self, address: HeadAddress, *, terminal: bool) -> str:
+        """The line for the login shell of a node that lets the operator in, or runs the command
+        with their stdin; empty where that shell itself is wanted."""
+        line = as_operator(self._line) if self.words else ""
+        if self.container:
+            line = entered(address.container, line, terminal=terminal)
+        return line and f"exec sh -c {shlex.quote(line)}"
+
+    @property
+    def _line(self) -> str:
+        return self.words[0] if len(self.words) == 1 else shlex.join(self.words)
 
 
 def log_in(heads: Heads, target: Target, request: Request) -> int:
@@ -54,10 +70,11 @@ def log_in(heads: Heads, target: Target, request: Request) -> int:
 
     require_program("ssh")
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
-    command = request.line(terminal=terminal)
+    address = heads.address(target)
+    command = request.entry(address, terminal=terminal)
     # What went wrong is told by our own door, below. A command alone would get no terminal.
     options = ["-q", "-t"] if command and terminal else ["-q"]
-    with entry(heads.address(target), ask=True) as way:
+    with entry(address, ask=True) as way:
         code = _in_the_foreground(way.ssh(command, options=options))
     if code != FAILED:
         return code
@@ -97,7 +114,7 @@ def run_everywhere(
         outcomes = execute(
             heads,
             targets,
-            request.line(),
+            request.line,
             timeout=request.timeout,
             limit=request.limit,
             live=shown.take if alone else None,
@@ -110,7 +127,10 @@ def run_everywhere(
         for text in as_text(outcomes, clean if out.isatty() else _as_it_is):
             out.write(text)
         out.flush()
-    _conclude(console, failures(outcomes), targets, "the command")
+    hint = ""
+    if not request.container and any(one.container and one.code == NOT_FOUND for one in outcomes):
+        hint = "if the command is where Ray is: invoke exec --container ..."
+    _conclude(console, failures(outcomes, hint), targets, "the command", hint)
 
 
 def copy_files(
@@ -188,7 +208,11 @@ def _in_the_foreground(argv: Sequence[str]) -> int:
 
 
 def _conclude(
-    console: Console, failed: dict[str, RayfleetError], targets: Sequence[Target], what: str
+    console: Console,
+    failed: dict[str, RayfleetError],
+    targets: Sequence[Target],
+    what: str,
+    hint: str = "",
 ) -> None:
     if len(targets) > 1:
         for error in failed.values():
@@ -199,7 +223,7 @@ def _conclude(
         for target in targets
         if isinstance(failed.get(target.name), Unreachable)
     }
-    next_step = "invoke status" + "".join(f" --cluster {name}" for name in lost) if lost else ""
+    next_step = "invoke status" + "".join(f" --cluster {name}" for name in lost) if lost else hint
     require_all(failed, total=len(targets), what=what, next_step=next_step)
 
 

@@ -50,9 +50,10 @@ class LaunchConfig:
     """What Ray will be told about one cluster.
 
     ``provider`` is Ray's own section, passed on as it is. ``image`` is the full reference of
-    the head's image; ``digest`` its ``sha256:…``, empty for a bare tag. ``min_workers`` maps a
-    node type to its minimum, types without one left out. ``node_types`` are all of them, the
-    head's too. ``hash`` is of the file's bytes.
+    the head's image; ``digest`` its ``sha256:…``, empty for a bare tag. ``container`` is what Ray
+    calls its container on every node, empty where it runs on the node itself. ``min_workers``
+    maps a node type to its minimum, types without one left out. ``node_types`` are all of them,
+    the head's too. ``hash`` is of the file's bytes.
     """
 
     path: Path
@@ -61,6 +62,7 @@ class LaunchConfig:
     image: str
     min_workers: Mapping[str, int]
     hash: str
+    container: str = ""
     node_types: tuple[NodeType, ...] = ()
 
     @property
@@ -94,6 +96,7 @@ def read_launch_config(fleet: Fleet, cluster: Cluster) -> LaunchConfig:
             identity=content["cluster_name"],
             provider=content["provider"],
             image=_image(content, types[content["head_node_type"]]),
+            container=container_name(content),
             min_workers={
                 name: node["min_workers"] for name, node in types.items() if node["min_workers"]
             },
@@ -104,6 +107,18 @@ def read_launch_config(fleet: Fleet, cluster: Cluster) -> LaunchConfig:
         raise UsageError(
             f"{path} is no cluster config", why=str(error), next_step="invoke update-configs"
         ) from error
+
+
+def container_name(content: Mapping[str, Any]) -> str:
+    """What a cluster config calls the container that Ray runs in; empty without Docker.
+
+    Raises:
+        ValueError: an engine takes no such name.
+    """
+    name = str((content.get("docker") or {}).get("container_name") or "")
+    if name and not re.fullmatch(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*", name):
+        raise ValueError(f"docker.container_name: {name!r} is no name of a container")
+    return name
 
 
 def read_node_types(content: Mapping[str, Any]) -> tuple[NodeType, ...]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rayfleet.cluster.channel import MAX_OUTPUT_BYTES
 from rayfleet.errors import PartialFailure, RayfleetError, ToolFailed, Unreachable
 
 if TYPE_CHECKING:
-    from rayfleet.cluster.head import Head
+    from rayfleet.cluster.head import Head, HeadAddress
     from rayfleet.cluster.heads import Heads, Target
 
 CONNECT_SECONDS = 120.0
@@ -26,13 +26,14 @@ Live = Callable[[bool, bytes], None]
 class Outcome:
     """How a command ended on ``target``: its exit ``code`` (128+N for signal N), or ``error``:
     the node could not be entered, or the command not be waited for. ``seconds`` are from the
-    connection to the end."""
+    connection to the end. ``container`` is the one that Ray runs in there, if any."""
 
     target: Target
     code: int | None = None
     stdout: bytes = b""
     stderr: bytes = b""
     seconds: float = 0.0
+    container: str = ""
     error: RayfleetError | None = None
 
     @property
@@ -51,23 +52,26 @@ class Outcome:
 def execute(
     heads: Heads,
     targets: Sequence[Target],
-    command: str,
+    command: Callable[[HeadAddress], str],
     *,
     timeout: float,
     limit: int,
     live: Live | None = None,
     done: Callable[[Outcome], None] = lambda outcome: None,
 ) -> list[Outcome]:
-    """Run ``command``, a line for the login shell, on every target, without input.
+    """Run on every target the line for ``sh`` that ``command`` makes for its address.
 
     At most ``limit`` nodes work at once, each for at most ``timeout`` seconds after it was
-    entered; then, and when we end, the command there gets SIGTERM. ``live`` takes the output
+    entered; then, and when we end, the command there and what it has started get SIGTERM, and
+    SIGKILL ten seconds later. ``live`` takes the output
     instead of the outcomes. ``done`` hears of every node that was entered, from its thread.
     """
     by_name = {target.name: target for target in targets}
 
     def work(head: Head) -> Outcome:
-        outcome = _run(head, by_name[head.address.name], command, timeout=timeout, live=live)
+        target = by_name[head.address.name]
+        outcome = _run(head, target, command(head.address), timeout=timeout, live=live)
+        outcome = replace(outcome, container=head.address.container)
         done(outcome)
         return outcome
 
@@ -78,11 +82,14 @@ def execute(
     ]
 
 
-def failures(outcomes: Sequence[Outcome]) -> dict[str, RayfleetError]:
-    """The commands that did not exit with 0, by the names of their targets."""
+def failures(outcomes: Sequence[Outcome], next_step: str = "") -> dict[str, RayfleetError]:
+    """The commands that did not exit with 0, by the names of their targets; ``next_step`` is for
+    those that ended by themselves."""
     return {
         outcome.target.name: outcome.error
-        or PartialFailure(f"{outcome.target.name}: the command ended with {outcome.ending}")
+        or PartialFailure(
+            f"{outcome.target.name}: the command ended with {outcome.ending}", next_step=next_step
+        )
         for outcome in outcomes
         if not outcome.ok
     }

@@ -44,8 +44,9 @@ class HeadAddress:
 
     ``worker`` is what operators call the worker; empty for the head. ``alias`` names the node in
     the file ``known_hosts`` (OpenSSH's HostKeyAlias). ``port`` 22 and an empty ``user``
-    leave the word to ssh_config. ``host_keys`` are public keys, a line each, as the node's cloud
-    has recorded them: where there are any, no file is asked. ``private_key`` None means: the
+    leave the word to ssh_config. ``container`` is the one that Ray runs in there; empty: it runs
+    on the node itself. ``host_keys`` are public keys, a line each, as the node's cloud has
+    recorded them: where there are any, no file is asked. ``private_key`` None means: the
     operator's own keys and agent. ``proxy_command`` may hold ``%h %p %r %n``.
     """
 
@@ -55,6 +56,7 @@ class HeadAddress:
     user: str
     private_key: Path | None
     proxy_command: str = ""
+    container: str = ""
     known_hosts: Path
     alias: str
     worker: str = ""
@@ -122,8 +124,8 @@ class Head:
     def stream(self, command: str, *, given: bytes = b"", timeout: float = OPEN_SECONDS) -> Stream:
         """Start ``command`` and return its output as it comes; ``timeout`` is for the start.
 
-        The command reads ``given`` on its stdin, and then the end of it. It is held in memory
-        on both sides: for a program and its orders, not for a file.
+        The command reads ``given`` on its stdin, which then stays open for as long as the stream
+        does. The command, and its process group, end with the stream.
 
         Raises:
             Unreachable: it could not be started.

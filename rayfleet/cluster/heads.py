@@ -157,7 +157,7 @@ class Heads:
         nodes = self._nodes_of(cluster)
         if target.node == HEAD:
             host = nodes.head_host(cluster.name)
-            return address_of(self._project, self._fleet, cluster, host)
+            return address_of(self._project, self._fleet, cluster, nodes.config, host)
         place = self._place(target)
         oldest = time.monotonic() - (0.0 if place.asked else FRESH_SECONDS)
         place.asked = True
@@ -174,7 +174,9 @@ class Heads:
                 next_step=f"invoke status --cluster {cluster.name}",
             )
         host = workers[target.node] or nodes.address(target.node)
-        address = worker_address(self._project, self._fleet, cluster, target.node, host)
+        address = worker_address(
+            self._project, self._fleet, cluster, nodes.config, target.node, host
+        )
         return replace(address, host_keys=nodes.host_key(target.node))
 
     def each(

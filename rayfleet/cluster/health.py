@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rayfleet.cluster.config import LaunchConfig, NodeType
-from rayfleet.cluster.container import IMAGE
+from rayfleet.cluster.container import image_of
 from rayfleet.cluster.live import NODES, LiveNode, count_workers, parse_nodes
 from rayfleet.cluster.nodes import Nodes
 from rayfleet.cluster.started import read_start
@@ -163,8 +163,10 @@ def live_nodes(http: HTTPConnectionPool, token: Token = None) -> tuple[LiveNode,
 
 
 def container_digest(head: Head) -> str:
-    """Where Ray runs in a container on the VM (GCP): the digest of that container's image."""
-    result = head.run(IMAGE, timeout=ASK_TIMEOUT)
+    """Where Ray runs in a container on the node: the digest of that container's image."""
+    if not head.address.container:
+        return ""
+    result = head.run(image_of(head.address.container), timeout=ASK_TIMEOUT)
     return result.stdout.strip().partition("@")[2] if result.code == 0 else ""
 
 

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rayfleet.cluster.config import LaunchConfig
+from rayfleet.cluster.launch_keys import LaunchKeys
 from rayfleet.errors import ToolFailed
 from rayfleet.files import ensure_folder
-from rayfleet.process import Finished, run
+from rayfleet.process import Finished, Program, run
 from rayfleet.project import Project
 
 # Ray waits up to 900 s for a head's SSH (AUTOSCALER_NODE_START_WAIT_S) before setup begins.
@@ -64,6 +65,7 @@ class Launcher:
 
         Raises:
             ToolFailed: Ray could not; the message has its last lines and names the whole log.
+            Unreachable: the head's host key is not the one of its own record, or has none.
         """
         self._must(config, "up", UP_TIMEOUT, on_line)
 
@@ -117,22 +119,36 @@ class Launcher:
         argv = [str(program), verb, "-y", "--log-style", "record", "--log-color", "false"]
         argv += ["--no-config-cache", "--disable-usage-stats"] if verb == "up" else []
         try:
-            return run(
-                [*argv, str(config.path)],
-                timeout=timeout,
-                env=launch_environment(os.environ, private),
-                cwd=self.project.root,
-                log=log,
-                on_line=on_line,
-            )
+            with LaunchKeys(config) as keys:
+
+                def started(program: Program) -> None:
+                    # What `ray down` cannot enter, it terminates all the same.
+                    if verb == "up":
+                        keys.stop = program.stop
+
+                finished = run(
+                    [*argv, str(config.path)],
+                    timeout=timeout,
+                    env=launch_environment(os.environ, private, keys.folder),
+                    cwd=self.project.root,
+                    log=log,
+                    on_line=on_line,
+                    started=started,
+                )
+            if keys.refusal is not None and not finished.ok:
+                raise keys.refusal
+            return finished
         finally:
             shutil.rmtree(private, ignore_errors=True)
 
 
-def launch_environment(environment: Mapping[str, str], private: Path) -> dict[str, str]:
-    """The operator's environment as Ray's launcher may see it."""
+def launch_environment(
+    environment: Mapping[str, str], private: Path, programs: Path
+) -> dict[str, str]:
+    """The operator's environment as Ray's launcher may see it; ``programs`` is first in PATH."""
     kept = {key: value for key, value in environment.items() if key not in REDIRECTS}
     return kept | {
+        "PATH": os.pathsep.join([str(programs), environment.get("PATH", os.defpath)]),
         "TMPDIR": str(private),
         "RAY_USAGE_STATS_ENABLED": "0",
         # Said out loud, or Ray prints a notice about its default each time.

@@ -53,7 +53,7 @@ class Lifecycle:
         """
         config = read_launch_config(self.fleet, cluster)
         token = credential_of(self.project, self.fleet, cluster)
-        address = self._address_of(cluster)
+        address = self._address_of(cluster, config)
         return observe(config, cluster.name, address, token=token, also=also)
 
     def start(self, cluster: Cluster) -> Observed:
@@ -170,8 +170,8 @@ class Lifecycle:
             next_step=f"invoke tail-logs --cluster {cluster.name} --no-follow --tail 30",
         )
 
-    def _address_of(self, cluster: Cluster) -> Callable[[str], HeadAddress]:
-        return lambda host: address_of(self.project, self.fleet, cluster, host)
+    def _address_of(self, cluster: Cluster, config: LaunchConfig) -> Callable[[str], HeadAddress]:
+        return lambda host: address_of(self.project, self.fleet, cluster, config, host)
 
     def _alone(self, cluster: Cluster) -> AbstractContextManager[None]:
         return alone(self.project, cluster)

@@ -204,11 +204,14 @@ def head_address(project: Project, fleet: Fleet, cluster: Cluster) -> HeadAddres
         UsageError: its config has not been generated.
     """
     nodes = Nodes(read_launch_config(fleet, cluster))
-    return address_of(project, fleet, cluster, nodes.head_host(cluster.name))
+    host = nodes.head_host(cluster.name)
+    return address_of(project, fleet, cluster, nodes.config, host)
 
 
-def address_of(project: Project, fleet: Fleet, cluster: Cluster, host: str) -> HeadAddress:
-    """How to reach a head that is at ``host``."""
+def address_of(
+    project: Project, fleet: Fleet, cluster: Cluster, config: LaunchConfig, host: str
+) -> HeadAddress:
+    """How to reach a head that is at ``host``; ``config`` is the cluster's."""
     from rayfleet.cluster.head import HeadAddress
 
     ssh = cluster.ssh
@@ -218,17 +221,18 @@ def address_of(project: Project, fleet: Fleet, cluster: Cluster, host: str) -> H
         user=ssh.user,
         private_key=Path(ssh.private_key).expanduser() if ssh.private_key else None,
         proxy_command=ssh.proxy_command,
+        container=config.container,
         known_hosts=known_hosts(project, fleet),
         alias=cluster.identity,
     )
 
 
 def worker_address(
-    project: Project, fleet: Fleet, cluster: Cluster, node: str, host: str
+    project: Project, fleet: Fleet, cluster: Cluster, config: LaunchConfig, node: str, host: str
 ) -> HeadAddress:
     """How to reach the worker ``node`` of ``cluster`` that is at ``host``."""
     return replace(
-        address_of(project, fleet, cluster, host),
+        address_of(project, fleet, cluster, config, host),
         # The id of a TPU VM is a path.
         alias=f"{cluster.identity}.{node.rpartition('/')[2].replace('#', '.')}",
         worker=worker_label(cluster, node),

@@ -99,7 +99,9 @@ def previous_config(project: Project, fleet: Fleet, cluster: Cluster) -> bytes |
         node = nodes.head()
         if not node:
             return raw
-        with Head.open(address_of(project, fleet, cluster, nodes.address(node))) as head:
+        with Head.open(
+            address_of(project, fleet, cluster, nodes.config, nodes.address(node))
+        ) as head:
             wanted = read_start(head).config
             found = head.run(f"base64 {CONFIG}", timeout=ASK_TIMEOUT)
     except Unreachable:

@@ -42,7 +42,8 @@ def start_program(head: Head, request: Request) -> Stream:
     """Start the program that reads logs on the node ``head``."""
     from rayfleet.log.remote import program
 
-    return head.stream(program.command(), given=program.payload(request))
+    given = program.payload(request)
+    return head.stream(program.command(head.address.container, len(given)), given=given)
 
 
 @dataclass(kw_only=True)

@@ -78,9 +78,12 @@ def execute(
 
     invoke exec --all -- uptime
     invoke exec --cluster 'us-*' --nodes all -- 'df -h / | tail -1'
+    invoke exec --all --container -- ray --version
 
-    Nodes that say the same are shown once. One word after the dashes is a line for the shell
-    there; several are a command and its arguments, as they are. Exit codes: 0 all did well,
+    Nodes that say the same are shown once. One word after the dashes is a line for bash there;
+    several are a command and its arguments, as they are. Either has the environment of a login;
+    ray is found where Ray runs, which is in a container (--container) on machines that have one.
+    What takes too long gets SIGTERM, and SIGKILL ten seconds later. Exit codes: 0 all did well,
     2 some command did not exit with 0 or some node cannot be entered, 4 none can be.
     """
     import sys

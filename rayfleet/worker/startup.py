@@ -10,7 +10,7 @@ from functools import partial
 from importlib import resources
 from typing import Any
 
-from rayfleet.cluster.container import CONTAINER
+from rayfleet.cluster.config import container_name
 from rayfleet.fleet.accelerators import TPU_HOST_CPUS
 
 # Those of a container that Docker restarts by itself, which the script does instead.
@@ -30,7 +30,7 @@ def startup_script(content: Mapping[str, Any]) -> str:
         "PROJECT": provider["project_id"],
         "ZONE": provider["availability_zone"],
         "IMAGE": image_of(content),
-        "CONTAINER": CONTAINER,
+        "CONTAINER": container_name(content),
         "OPERATOR": content.get("auth", {}).get("ssh_user", ""),
         # Ray finds the chips itself, also those of slices that the config does not have.
         "RESOURCES": json.dumps({"CPU": TPU_HOST_CPUS}),

@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -34,6 +35,7 @@ from rayfleet.rollout.model import Plan
 from rayfleet.rollout.plan.options import Options
 from rayfleet.rollout.restart import Restart, run_restart
 from rayfleet.rollout.steer import Steering
+from rayfleet.waiting import wait_until
 from rayfleet.worker.care import Care
 from rayfleet.worker.queue import Queue
 from tests.support.google import Google
@@ -52,6 +54,7 @@ COMMANDS = (
     "head_start_ray_commands",
 )
 # What a head of this machine cannot show: an age of its GCS, jobs, and an image in a registry.
+BOOT_SECONDS = 120.0
 NOT_HERE = ("health", "age", "autoscaler", "probe")
 TABLES = ("instances", "nodes", "queuedResources")
 GUEST = {"items": [{"key": "enable-guest-attributes", "value": "TRUE"}]}
@@ -165,6 +168,18 @@ class Living:
         kind, key, *_ = (self.sshd.folder / "host_key.pub").read_text().split()
         assert self.google.write(machine, f"hostkeys/{kind}", key)
 
+    def _boot_head(self, name: str) -> None:
+        """Let the head write its host key once Google has made it."""
+        provider = self.provider(name).provider
+        head = {"ray-node-type": "head"}
+        (machine,) = wait_until(
+            lambda: provider.non_terminated_nodes(head),
+            what="the head of " + name,
+            timeout=BOOT_SECONDS,
+            interval=0.05,
+        )
+        self.write_host_key(machine)
+
     def provider(self, name: str) -> GoogleCluster:
         """The cluster as Ray's own provider sees it."""
         content = read_yaml(self.fleet.config_path(self.cluster(name)).read_text())
@@ -270,10 +285,11 @@ class Living:
         living, really_up, really_http = self, Launcher.up, Head.http
 
         def up(launcher: Launcher, config: LaunchConfig, hear: Callable[[str], None]) -> None:
-            really_up(launcher, replace(config, path=living._without_container(config)), hear)
             name = config.path.stem
-            (head,) = living.provider(name).provider.non_terminated_nodes({"ray-node-type": "head"})
-            living.write_host_key(head)
+            booting = Thread(target=living._boot_head, args=(name,))
+            booting.start()
+            really_up(launcher, replace(config, path=living._without_container(config)), hear)
+            booting.join()
             living.autoscale(name)
 
         def http(head: Head, port: int, **more: Any) -> Any:

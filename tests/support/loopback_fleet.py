@@ -57,6 +57,7 @@ class LoopbackFleet:
 
     folder: Path
     proxy_command: str | None = None
+    user: str = field(default_factory=getpass.getuser)
     nodes: dict[str, dict[str, dict[str, str]]] = field(
         default_factory=lambda: {name: {} for name in CLUSTERS}
     )
@@ -76,7 +77,7 @@ class LoopbackFleet:
         text["clusters"] = {name: text["clusters"][name] for name in CLUSTERS}
         del text["rollout"]
         text["defaults"]["ssh"] = {
-            "user": getpass.getuser(),
+            "user": self.user,
             "private_key": str(self.folder / "keys" / "client_key"),
             "proxy_command": f"{shlex.quote(str(enter))} %h"
             if self.proxy_command is None

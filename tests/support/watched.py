@@ -155,7 +155,10 @@ class Watched:
     def enterable(self, name: str, address: str, **said: str) -> None:
         """Let a slice of one machine be entered."""
         node = f"projects/{PROJECT}/locations/us-central2-b/nodes/{name}"
-        where = worker_address(self.littered.project, self.fleet, self.cluster, node, address)
+        config = read_launch_config(self.fleet, self.cluster)
+        where = worker_address(
+            self.littered.project, self.fleet, self.cluster, config, node, address
+        )
         record_host_key(where.known_hosts, where.alias, self._machine(address, said))
 
     def join(self, kind: str, *addresses: str) -> None:

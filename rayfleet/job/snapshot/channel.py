@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from rayfleet.cluster.container import entering
+from rayfleet.cluster.container import where_ray_runs
 from rayfleet.errors import RayfleetError, ToolFailed, Unreachable
 from rayfleet.job.snapshot import locate
 
@@ -43,16 +43,14 @@ class Frame:
     fields: Mapping[str, Any]
 
 
-def command(what: Sequence[str], *, port: int, limit: int) -> str:
-    """The shell command that runs the reader, in Ray's container where there is one."""
+def command(what: Sequence[str], *, container: str, port: int, limit: int) -> str:
+    """The shell command that runs the reader where Ray runs: in ``container``, if not empty."""
     words = shlex.join([str(port), str(limit), *what])
     python = f"python3 -c {shlex.quote(locate.BOOT)} {words}"
     here = Path(__file__).parent
     source = locate.SPLIT.join((here / name).read_text() for name in ("locate.py", "reader.py"))
-    return (
-        # In a folder of somebody else, Python would import what lies there.
-        f"cd / && {entering('-i', '-w', '/')}\nexec \"$@\" {python} <<'{_END}'\n{source}\n{_END}\n"
-    )
+    # In a folder of somebody else, Python would import what lies there.
+    return where_ray_runs(container, f"cd / && exec {python} <<'{_END}'\n{source}\n{_END}\n")
 
 
 class Answer:
@@ -176,7 +174,8 @@ class Answer:
 @contextmanager
 def asked(head: Head, what: Sequence[str], *, port: int, limit: int) -> Iterator[Answer]:
     """Run the reader on ``head`` for as long as the block lasts; ``what`` is what it is to do."""
-    stream = head.stream(command(what, port=port, limit=limit))
+    container = head.address.container
+    stream = head.stream(command(what, container=container, port=port, limit=limit))
     answer = Answer(stream, head.address.cluster, limit=limit)
     done = threading.Event()
     watcher = threading.Thread(target=answer.watch, args=(done,), daemon=True)

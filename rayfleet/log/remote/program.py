@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rayfleet.cluster.container import entering
+from rayfleet.cluster.container import where_ray_runs
 
 MODULES = (
     "records",
@@ -41,12 +41,14 @@ BOOT = (
 )
 
 
-def command() -> str:
-    """The shell command that runs the program, in Ray's container where there is one.
+def command(container: str, given: int) -> str:
+    """The shell command that runs the program where Ray runs: in ``container``, where that is not
+    empty. ``given`` is the length of the :func:`payload` in bytes.
 
     Nothing is imported from the folder of a user there, and nothing of a site.
     """
-    return f'{entering("-i", "-w", "/")}\nexec "$@" python3 -I -S -c {shlex.quote(BOOT)}'
+    python = f"cd / && exec python3 -I -S -c {shlex.quote(BOOT)}"
+    return where_ray_runs(container, python, given=given)
 
 
 def payload(request: Mapping[str, Any]) -> bytes:

@@ -102,7 +102,7 @@ def subject_for(
         reached[:] = [nodes.head()]
         if not reached[0]:
             raise Unreachable(f"{cluster.name} has no head")
-        return Head.open(address_of(project, fleet, cluster, nodes.address(reached[0])))
+        return Head.open(address_of(project, fleet, cluster, config, nodes.address(reached[0])))
 
     def image_digest() -> str:
         return nodes.image_digest(reached[0]) if reached and reached[0] else ""

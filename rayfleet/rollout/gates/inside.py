@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from rayfleet.cluster.container import CONTAINER, IMAGE, IS_RUNNING
+from rayfleet.cluster.container import ASK_SECONDS as ENGINE_SECONDS
+from rayfleet.cluster.container import image_of, is_running
 from rayfleet.errors import ToolFailed
 
 if TYPE_CHECKING:
@@ -20,14 +21,16 @@ RECORD = "/etc/cluster-image.json"
 _MARK = "rayfleet-gate"
 # Not itself: the brackets keep grep's own command line out. Ray 2.60 and before, v1 and v2.
 _MONITOR = "'[/]ray/autoscaler/.*/monitor[.]py'"
-# One command for everything: each costs a round trip. Ray runs in a container on a VM of Google
-# Cloud and directly in the sandbox. Lines without the mark are a greeting of the login shell.
-_SCRIPT = f"""
-inside() {{ "$@"; }}
-if {IS_RUNNING}; then
-  inside() {{ timeout 20 docker exec -w / {CONTAINER} "$@"; }}
-  echo "{_MARK} image $({IMAGE})"
+# For where Ray runs in a container.
+_IN_CONTAINER = """
+if {is_running}; then
+  inside() {{ timeout {seconds} docker exec -w / {container} "$@"; }}
+  echo "{mark} image $({image})"
 fi
+"""
+# One command for everything: each costs a round trip. Lines without the mark are a greeting of
+# the login shell.
+_SCRIPT = f"""
 echo "{_MARK} record $(inside cat {RECORD} 2>/dev/null | tr -d '\\n')"
 inside ps -ww -C gcs_server -o etimes=,args= 2>/dev/null | sed 's/^/{_MARK} gcs /'
 echo "{_MARK} autoscaler $(inside ps -ww -eo args= 2>/dev/null | grep -c {_MONITOR})"
@@ -65,7 +68,8 @@ def look_inside(head: Head) -> Inside:
         Unreachable: it does not answer.
         ToolFailed: its shell did not run the command.
     """
-    result = head.run(f"exec sh -c {quote(_SCRIPT)}", timeout=ASK_SECONDS)
+    script = 'inside() { "$@"; }' + _entering(head.address.container) + _SCRIPT
+    result = head.run(f"exec sh -c {quote(script)}", timeout=ASK_SECONDS)
     found = parse_inside(result.stdout)
     if found is None:
         raise ToolFailed(
@@ -73,6 +77,18 @@ def look_inside(head: Head) -> Inside:
             why=(result.stderr.strip().splitlines() or [f"exit code {result.code}"])[-1][:300],
         )
     return found
+
+
+def _entering(container: str) -> str:
+    if not container:
+        return ""
+    return _IN_CONTAINER.format(
+        is_running=is_running(container),
+        seconds=ENGINE_SECONDS,
+        container=quote(container),
+        mark=_MARK,
+        image=image_of(container),
+    )
 
 
 def parse_inside(text: str) -> Inside | None:

@@ -179,8 +179,8 @@ class Site:
         node = nodes.head()
         if not node:
             raise Unreachable(f"{self.cluster.name} has no head")
-        address = address_of(self.project, self.fleet, self.cluster, nodes.address(node))
-        return Head.open(address)
+        host = nodes.address(node)
+        return Head.open(address_of(self.project, self.fleet, self.cluster, nodes.config, host))
 
 
 def marked(folder: Path, cluster: str) -> Path:

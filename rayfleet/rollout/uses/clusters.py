@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from shlex import quote
 
 from rayfleet.cluster.config import LaunchConfig, read_launch_config
-from rayfleet.cluster.container import CONTAINER, IMAGE
+from rayfleet.cluster.container import ASK_SECONDS, image_of
 from rayfleet.cluster.lifecycle import brief
 from rayfleet.cluster.nodes import Nodes, address_of
 from rayfleet.cluster.started import CONFIG, RECORD
@@ -22,20 +23,6 @@ ASK_TIMEOUT = 60.0  # seconds for all questions to one head
 
 BOOTSTRAP = "~/ray_bootstrap_config.yaml"
 """What the head's autoscaler starts workers from (Ray 2.60)."""
-
-_DIGESTS = (
-    "timeout 20 docker image inspect --format '{{json .RepoDigests}}' "
-    f"\"$(timeout 20 docker inspect --format '{{{{.Image}}}}' {CONTAINER})\""
-)
-_QUESTION = "; ".join(
-    (
-        *(f"cat {path} 2>/dev/null; echo" for path in (RECORD, CONFIG, BOOTSTRAP)),
-        # A tag may have moved since: the second says what the container was really made of.
-        f"timeout 20 {IMAGE} 2>/dev/null",
-        f"{_DIGESTS} 2>/dev/null",
-        "true",
-    )
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,13 +66,21 @@ class Asker:
                 next_step=f"invoke stop --cluster {cluster.name}",
             )
         if head:
-            self._ask_head(cluster, nodes.address(head), known, satisfied=not nameless)
+            self._ask_head(cluster, config, nodes.address(head), known, satisfied=not nameless)
 
-    def _ask_head(self, cluster: Cluster, host: str, known: list[Use], *, satisfied: bool) -> None:
+    def _ask_head(
+        self,
+        cluster: Cluster,
+        config: LaunchConfig,
+        host: str,
+        known: list[Use],
+        *,
+        satisfied: bool,
+    ) -> None:
         from rayfleet.cluster.head import Head
 
-        with Head.open(address_of(self.project, self.fleet, cluster, host)) as head:
-            answer = head.run(_QUESTION, timeout=ASK_TIMEOUT)
+        with Head.open(address_of(self.project, self.fleet, cluster, config, host)) as head:
+            answer = head.run(_question(config.container), timeout=ASK_TIMEOUT)
         said = tuple(
             images_in(
                 self.fleet,
@@ -113,6 +108,20 @@ class Asker:
         by = f"the last start of {cluster.name}"
         found = images_in(self.fleet, text, by=by, kind=Kind.ROLLOUT, region=cluster.region)
         return tuple(found)
+
+
+def _question(container: str) -> str:
+    """A line for a head, which prints everything that may name an image."""
+    parts = [f"cat {path} 2>/dev/null; echo" for path in (RECORD, CONFIG, BOOTSTRAP)]
+    if container:
+        named = f"docker inspect --format '{{{{.Image}}}}' {quote(container)}"
+        # A tag may have moved since: the second says what the container was really made of.
+        parts += [
+            f"timeout {ASK_SECONDS} {image_of(container)} 2>/dev/null",
+            f"timeout {ASK_SECONDS} docker image inspect --format '{{{{json .RepoDigests}}}}' "
+            f'"$(timeout {ASK_SECONDS} {named})" 2>/dev/null',
+        ]
+    return "; ".join((*parts, "true"))
 
 
 def _of_added(cluster: Cluster, config: LaunchConfig) -> list[Use]:

@@ -39,7 +39,7 @@ CLUSTER = "  {name}: {{zone: us-east5-b, bucket: marin-us-east5}}\n"
 CONFIG = """\
 cluster_name: {name}
 provider: {{type: external, module: tailing.provider.Loopback, address: {host}}}
-docker: {{image: none}}
+docker: {{image: none, container_name: ray_docker}}
 head_node_type: head
 available_node_types:
   head: {{min_workers: 0, max_workers: 0, resources: {{}}, node_config: {{}}}}

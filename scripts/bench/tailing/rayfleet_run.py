@@ -38,6 +38,7 @@ def address(job: dict[str, Any], name: str) -> HeadAddress:
         port=job["port"],
         user="root",
         private_key=Path(job["key"]),
+        container="ray_docker",
         known_hosts=Path(job["known_hosts"]),
         alias=name,
     )
@@ -67,7 +68,7 @@ def connect(job: dict[str, Any]) -> None:
     with Given(job) as heads:
         targets = targets_of(job)
         outcomes = execute(
-            heads, targets, job["command"], timeout=CONNECT_SECONDS, limit=len(targets)
+            heads, targets, lambda _: job["command"], timeout=CONNECT_SECONDS, limit=len(targets)
         )
     for outcome in outcomes:
         if not outcome.ok:

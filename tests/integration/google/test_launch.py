@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from rayfleet.cluster.config import LaunchConfig
+from rayfleet.cluster.known_hosts import record_host_key
 from rayfleet.cluster.machines import Machines
 from rayfleet.cluster.nodes import Nodes
 from rayfleet.errors import ToolFailed
@@ -57,6 +58,10 @@ def cluster(
         "ssh_proxy_command": sshd.inetd_command,
     }
     (tmp_path / "us-central2.yaml").write_text(write_yaml(content))
+    # The machines of this one do not run the agent that would record their keys.
+    (tmp_path / ".ssh").mkdir()
+    key = (sshd.folder / "host_key.pub").read_text()
+    record_host_key(tmp_path / ".ssh" / "known_hosts", content["cluster_name"], key)
     return GoogleCluster(google=google, content=content)
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from rayfleet.cluster.head import Head
 from rayfleet.console import Console
 from rayfleet.errors import RayfleetError, Unreachable
 from rayfleet.job.client import JobClient
@@ -410,22 +411,25 @@ def test_what_the_login_shell_says_and_sets_changes_nothing(
         greeting.unlink()
 
 
-def test_ray_in_a_container_is_asked_there(cluster: JobCluster, source: HeadSource) -> None:
-    """On a VM of Google Cloud, Ray runs in the container ray_docker."""
+def test_ray_in_a_container_is_asked_there(cluster: JobCluster) -> None:
+    """On a VM of Google Cloud, Ray runs in the container that the config names."""
     folder = cluster.folder / "fake-docker"
     folder.mkdir()
     (folder / "docker").write_text(
         '#!/bin/sh\ncase "$1" in inspect) echo true;; *) echo "$@" | head -n 1 >> "$0.log";'
-        ' shift 5; exec "$@";; esac\n'
+        ' shift 3; exec "$@";; esac\n'
     )
     (folder / "docker").chmod(0o755)
     (cluster.folder / ".bashrc").write_text(f"PATH={folder}:$PATH\n")
     try:
-        assert source.look().session.startswith("session_")
+        address = cluster.sshd.address(cluster.name, container="my_ray")
+        with Head.open(address) as head:
+            source = HeadSource(head, dashboard_port=cluster.port)
+            assert source.look().session.startswith("session_")
     finally:
         (cluster.folder / ".bashrc").unlink()
     said = (folder / "docker.log").read_text()
-    assert said.startswith("exec -i -w / ray_docker python3 -c import sys")
+    assert said.startswith("exec -i my_ray sh -c ")
 
 
 def test_a_gcs_that_does_not_answer_is_not_no_jobs(cluster: JobCluster) -> None:

@@ -246,7 +246,7 @@ class Shell:
 
     def __init__(self, folder: Path, sshd: LocalSshd) -> None:
         self.folder = folder
-        self.address = sshd.address()
+        self.address = sshd.address(container="ray_docker")
 
     def run(self, command: str, *, timeout: float) -> CommandResult:
         """Run it as a login shell does."""

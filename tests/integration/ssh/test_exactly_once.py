@@ -97,7 +97,7 @@ class World:
         """Start the program for the folder of Ray that is on this head."""
         root = self.machines[head.address.cluster].writer.ray.root
         given = program.payload({**asked, "root": str(root)})
-        return head.stream(program.command(), given=given)
+        return head.stream(program.command("", len(given)), given=given)
 
     def cut(self, cluster: str) -> None:
         """The connection goes away."""

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from rayfleet.cluster import watched
 from rayfleet.cluster.channel import ConnectionLost
 from rayfleet.cluster.head import OPEN_SECONDS, Head, HeadAddress
 from rayfleet.cluster.known_hosts import record_host_key
@@ -75,14 +76,16 @@ def test_run_refuses_output_without_bound(sshd: LocalSshd) -> None:
 @pytest.mark.parametrize("given", [b"\0\n\xff", bytes(range(256)) * 12_000])
 def test_a_stream_reads_exactly_what_it_is_given(sshd: LocalSshd, given: bytes) -> None:
     with Head.open(sshd.address()) as head:
-        stream = head.stream("sha256sum; exit 3", given=given)
+        command = f"head -c {len(given)} | sha256sum; exit 3"
+        stream = head.stream(command, given=given)
         assert b"".join(stream).split()[0].decode() == hashlib.sha256(given).hexdigest()
         assert stream.code == 3
 
 
 def test_a_command_that_was_given_something_ends_with_its_connection(sshd: LocalSshd) -> None:
     with Head.open(sshd.address()) as head:
-        chunks = iter(head.stream("cat; sleep 600 & echo $! $$; wait", given=b"given\n"))
+        command = "read -r given; echo $given; sleep 600 & echo $! $$; wait"
+        chunks = iter(head.stream(command, given=b"given\n"))
         output = b""
         while output.count(b"\n") < 2:
             output += next(chunks)
@@ -96,6 +99,23 @@ def test_closing_a_stream_ends_the_remote_command_even_a_silent_one(sshd: LocalS
         stream = head.stream("sleep 600 & echo $! $$; wait")
         pids = next(iter(stream)).split()
         assert all(runs(int(pid)) for pid in pids)
+        stream.close()
+        wait_until(lambda: not any(runs(int(pid)) for pid in pids), what="the end", timeout=20)
+
+
+def test_the_input_of_a_stream_ends_with_it_and_not_before(sshd: LocalSshd) -> None:
+    with Head.open(sshd.address()) as head:
+        stream = head.stream("head -c 3; timeout 0.5 cat; echo $?", given=b"abc")
+        assert b"".join(stream) == b"abc124\n"
+
+
+def test_a_command_that_takes_no_notice_is_killed(
+    sshd: LocalSshd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watched, "GRACE_SECONDS", 1)
+    with Head.open(sshd.address()) as head:
+        stream = head.stream("trap '' TERM; sleep 600 & echo $! $$; wait; sleep 600")
+        pids = next(iter(stream)).split()
         stream.close()
         wait_until(lambda: not any(runs(int(pid)) for pid in pids), what="the end", timeout=20)
 

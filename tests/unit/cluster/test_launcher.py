@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rayfleet.cluster.config import read_launch_config
+from rayfleet.cluster.config import container_name, read_launch_config
 from rayfleet.cluster.launcher import Cause, launch_environment
 from rayfleet.errors import UsageError
 from rayfleet.fleet.load import load_fleet
@@ -16,10 +16,11 @@ ROOT = Path(__file__).resolve().parents[3]
 
 def test_the_operators_ray_address_never_reaches_ray() -> None:
     operators = {"RAY_ADDRESS": "ray://prod:10001", "RAY_API_SERVER_ADDRESS": "x", "HOME": "/h"}
-    seen = launch_environment(operators, Path("/private"))
+    seen = launch_environment(operators, Path("/private"), Path("/programs"))
     assert not {"RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"} & set(seen)
     assert seen["HOME"] == "/h"
     assert seen["TMPDIR"] == "/private"
+    assert seen["PATH"].startswith("/programs:")
 
 
 def test_the_committed_production_configs_can_be_launched_from() -> None:
@@ -30,6 +31,16 @@ def test_the_committed_production_configs_can_be_launched_from() -> None:
     assert config.min_workers == {"tpu_slice_v6e_128": 8}
     assert config.provider["availability_zone"] == "us-east5-b"
     assert len(config.hash) == 64
+
+
+def test_the_container_has_the_name_that_the_config_gives_it() -> None:
+    assert (
+        container_name({"docker": {"image": "i", "container_name": "my-ray_1.x"}}) == "my-ray_1.x"
+    )
+    assert container_name({}) == container_name({"docker": {}}) == ""
+    for name in ("a b", "$(id)", "-it", "a;b", "é"):
+        with pytest.raises(ValueError, match="no name of a container"):
+            container_name({"docker": {"container_name": name}})
 
 
 def test_a_config_that_is_missing_or_no_config_is_a_clear_error(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ class Fleetwide:
                 raise Unreachable("us-east5: cannot reach the head")
             return nullcontext(WorldShell(world))
 
-        nodes = SimpleNamespace(head=lambda: world.node, address=lambda node: node)
+        nodes = SimpleNamespace(config=None, head=lambda: world.node, address=lambda node: node)
         monkeypatch.setattr("rayfleet.cluster.nodes.Nodes", lambda config: nodes)
         monkeypatch.setattr("rayfleet.cluster.nodes.address_of", lambda *_: None)
         monkeypatch.setattr("rayfleet.cluster.config.read_launch_config", lambda *_: None)

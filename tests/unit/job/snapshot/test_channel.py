@@ -50,7 +50,9 @@ class CannedHead:
 
     streams: list[CannedStream]
     commands: list[str] = field(default_factory=list)
-    address: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(cluster="us-east5"))
+    address: SimpleNamespace = field(
+        default_factory=lambda: SimpleNamespace(cluster="us-east5", container="")
+    )
 
     def stream(self, command: str) -> CannedStream:
         """Start one."""
@@ -190,9 +192,13 @@ def test_a_shell_that_never_stops_greeting_is_ended(tmp_path: Path) -> None:
 def test_the_command_fits_into_one_argument_and_survives_any_name() -> None:
     # Linux takes 128 KiB per argument, and sshd hands the whole command on as one.
     uris = [f"gcs://_ray_pkg_{n:032x}.zip" for n in range(200)]
-    assert len(shlex.quote(command(["fetch", *uris], port=8265, limit=60))) < 100_000
+    assert (
+        len(shlex.quote(command(["fetch", *uris], container="ray", port=8265, limit=60))) < 100_000
+    )
     awkward = 'gcs://it\'s "$HOME" `x`.whl'
-    script = command(["fetch", awkward], port=1, limit=30).replace(shlex.quote(BOOT), "SHOW", 1)
+    script = command(["fetch", awkward], container="", port=1, limit=30).replace(
+        shlex.quote(BOOT), "SHOW", 1
+    )
     shown = subprocess.run(
         ["sh", "-c", script.replace("python3 -c SHOW", "printf '%s\\n'", 1)],
         capture_output=True,
@@ -206,7 +212,7 @@ def test_the_command_fits_into_one_argument_and_survives_any_name() -> None:
 def test_a_machine_without_ray_answers_in_a_frame() -> None:
     """The whole way through a shell and two programs, on a /proc without any Ray of port 1."""
     ran = subprocess.run(
-        ["sh", "-c", command(["look"], port=1, limit=30)],
+        ["sh", "-c", command(["look"], container="", port=1, limit=30)],
         capture_output=True,
         check=False,
         stdin=subprocess.DEVNULL,

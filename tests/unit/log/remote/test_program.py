@@ -114,7 +114,7 @@ def test_each_module_is_for_python_3_8_and_needs_nothing(name: str) -> None:
 
 
 def test_the_program_fits_into_what_a_shell_reads_at_once() -> None:
-    assert len(program.command()) < 4096
+    assert len(program.command("ray_docker", 20_000)) < 4096
     assert len(program.payload(request(Path("/tmp/ray"), "monitor.*"))) < 32 * 1024
 
 
@@ -122,7 +122,7 @@ def test_the_command_runs_it_where_there_is_no_container(ray: Path) -> None:
     (ray / "session_latest/logs/monitor.log").write_text("hello\n")
     fields = request(ray, "monitor.*", follow=False)
     shell = subprocess.run(
-        ["sh", "-c", f"echo a greeting; {program.command()}"],
+        ["sh", "-c", f"echo a greeting; {program.command('', 0)}"],
         input=program.payload(fields),
         capture_output=True,
         timeout=PATIENCE_SECONDS,
