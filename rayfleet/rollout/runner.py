@@ -195,6 +195,17 @@ class ClusterRun:
             raise
 
 
+def wanted(state: ClusterState, *, aborted: bool) -> bool:
+    """Whether something is to be done with the cluster when its rollout goes on. Of one that was
+    aborted that is only what an operator has asked for since."""
+    ways = [way for way in (state.forward, state.back) if way is not None]
+    if aborted:
+        return any(way.outcome is None and (way.again or way.begun is None) for way in ways)
+    if any(way.outcome is Outcome.INCONCLUSIVE for way in ways[-1:]):
+        return True  # it is looked at again
+    return not ways or any(way.outcome is None and not way.left_out for way in ways)
+
+
 def through(state: ClusterState) -> bool:
     """Whether the cluster has ended and needs nothing of its rollout any more."""
     way = state.back or state.forward

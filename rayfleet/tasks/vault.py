@@ -37,6 +37,7 @@ def backup(context: Context, cluster: str, json: bool = False) -> None:
         "cluster": ONE_CLUSTER,
         "backup": "Which backup, as jobs.vault lists it. Default: the latest complete one.",
         "job": "Give only this job back; repeatable.",
+        "stopped": "With --job: also if it was stopped after it was saved, as by a rollout.",
         "per-second": "How many of the jobs that start at once are submitted per second.",
         "watch": "Seconds to watch the jobs while they start; 0: do not.",
         "dry-run": "Say what would become of each job, submit none.",
@@ -48,6 +49,7 @@ def restore(
     cluster: str,
     job: list[str],
     backup: str = "",
+    stopped: bool = False,
     per_second: str = "5",
     watch: str = "60",
     dry_run: bool = False,
@@ -60,16 +62,24 @@ def restore(
     """
     from rayfleet.arguments import parse_number
     from rayfleet.cluster.lifecycle import alone
+    from rayfleet.errors import UsageError
     from rayfleet.job.preserve import Preserver
 
+    if stopped and not job:
+        raise UsageError(
+            "--stopped names no job",
+            why="a job that its user has stopped would come back as well",
+            next_step="invoke jobs.vault --cluster " + cluster + ", then: --stopped --job NAME",
+        )
     session = open_session(context)
     fleet = session.fleet()
     target = one_cluster(fleet, cluster)
     rate = parse_number(per_second, "--per-second", smallest=0.1)
     seconds = parse_number(watch, "--watch", smallest=0.0)
     preserver = Preserver(session.project, fleet, session.console)
+    again = job if stopped else ()
     if dry_run:
-        plan = preserver.plan_restore(target, backup_id=backup, only=job)
+        plan = preserver.plan_restore(target, backup_id=backup, only=job, stopped=again)
         plan.show(session.console, as_json=json)
         return
     with (
@@ -77,7 +87,12 @@ def restore(
         alone(session.project, target),
     ):
         report = preserver.restore(
-            target, backup_id=backup, only=job, per_second=rate, watch=seconds
+            target,
+            backup_id=backup,
+            only=job,
+            stopped=again,
+            per_second=rate,
+            watch=seconds,
         )
     report.show(session.console, as_json=json)
     report.raise_failures()
