@@ -103,7 +103,7 @@ def restore(
     help={
         "cluster": "Only backups of these clusters, by name or glob; repeatable.",
         "backup": "Show the jobs of this backup.",
-        "prune": "Delete the backups that are older, and the packages that only they need.",
+        "prune": "Delete older backups that no rollout needs, and packages that only they need.",
         "older-than": "With --prune: the age from which a backup is deleted.",
         "dry-run": "With --prune: only say what would be deleted.",
         "yes": "With --prune: do not ask.",
@@ -121,9 +121,12 @@ def vault(
     json: bool = False,
 ) -> None:
     """List the backups of jobs, show one, or prune them."""
+    from functools import partial
+
     from rayfleet.arguments import parse_age
     from rayfleet.job.preserve import Preserver
     from rayfleet.job.vault import listing
+    from rayfleet.rollout.uses.backups import needed_backups
 
     session = open_session(context)
     fleet = session.fleet()
@@ -131,7 +134,15 @@ def vault(
     names = [one.name for one in chosen(fleet, cluster, every=not cluster)] if cluster else []
     if prune:
         age = parse_age(older_than, "--older-than")
-        listing.prune(session.console, kept, age, dry_run=dry_run, yes=yes, as_json=json)
+        listing.prune(
+            session.console,
+            kept,
+            age,
+            protect=partial(needed_backups, session.project.state),
+            dry_run=dry_run,
+            yes=yes,
+            as_json=json,
+        )
     elif backup:
         listing.show_backup(session.console, kept, backup, as_json=json)
     else:
