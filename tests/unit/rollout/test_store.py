@@ -7,6 +7,7 @@ import os
 import stat
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from rayfleet.rollout.journal.records import Kind
 from rayfleet.rollout.journal.store import ID, Rollout, Rollouts, myself, new_id
 from rayfleet.rollout.model import Step
 from rayfleet.rollout.state import Result
+from tests.support.disk_calls import recorded_calls
 from tests.support.rehearsals import create, make_plan
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -48,6 +50,41 @@ def test_a_new_rollout_is_there_with_all_that_belongs_to_it(tmp_path: Path) -> N
         "b.yaml": b"new b",
     }
     assert [path.read_bytes() for path in found.previous.iterdir()] == [b"old a"]
+
+
+def test_a_new_rollout_is_on_the_disk_before_it_gets_its_name_and_so_is_the_name(
+    tmp_path: Path,
+) -> None:
+    """What begins a rollout may be a loss of power away from doing something to a cluster."""
+    Rollouts(tmp_path).create(make_plan(["a"]), {}, {})  # the folder of all is there after it
+    plan = make_plan(["b"])
+    with recorded_calls() as calls:
+        made = Rollouts(tmp_path).create(plan, {"b": b"new"}, {"b": b"old"})
+    files = [path for path in made.folder.rglob("*") if path.is_file()]
+    folders = [made.folder, made.configs, made.previous]
+    assert len(files) == 4
+    # every file and every folder of it; its name; the folder that has the name
+    assert calls == ["fsync"] * len([*files, *folders]) + ["rename", "fsync"]
+
+
+def test_the_folder_of_all_rollouts_is_on_the_disk_as_well(tmp_path: Path) -> None:
+    state = tmp_path / "not" / "there"
+    syncs = []
+    for name in ("a", "b"):
+        with recorded_calls() as calls:
+            Rollouts(state).create(make_plan([name]), {}, {})
+        syncs.append(calls.count("fsync"))
+    made = [tmp_path / "not", state, state / "rollouts"]
+    assert syncs[0] - syncs[1] == len(made), "the folder above each new one"
+
+
+@pytest.mark.parametrize("followed", [False, True])
+def test_a_record_is_on_the_disk_when_its_append_returns(journal: Journal, followed: bool) -> None:
+    with journal.followed() if followed else nullcontext():
+        for _ in range(2):
+            with recorded_calls(write=os.write) as calls:
+                journal.append(Kind.BEGUN, data={"by": "olga@desk"})
+            assert calls == ["write", "fsync"]
 
 
 def test_only_the_owner_may_read_a_rollout(rollout: Rollout) -> None:
