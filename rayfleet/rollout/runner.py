@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from rayfleet.errors import Locked, PrerequisiteMissing, RayfleetError
+from rayfleet.job.redaction import redacted
 from rayfleet.rollout.journal.records import Kind
 from rayfleet.rollout.model import TOUCHING, Direction, Output, Plan, Step, steps_of
 from rayfleet.rollout.performer import Inconclusive, LeftAlone, Performer, Task
@@ -109,7 +110,7 @@ class ClusterRun:
             except JournalRefused:
                 raise
             except LeftAlone as error:
-                return Outcome.SKIPPED, error.what
+                return Outcome.SKIPPED, redacted(error.what)
             except RayfleetError as error:
                 return self._failed(step, error), ""
             except BaseException as error:
@@ -146,9 +147,9 @@ class ClusterRun:
 
     def _failed(self, step: Step, error: RayfleetError) -> Outcome:
         data = {
-            "what": error.what,
-            "why": error.why,
-            "next": error.next_step,
+            "what": redacted(error.what),
+            "why": redacted(error.why),
+            "next": redacted(error.next_step),
             "code": error.exit_code,
         }
         self._write(Kind.FAILED, step=step, data=data)
