@@ -19,6 +19,7 @@ from rayfleet.rollout.model import Change, Output, Plan
 from rayfleet.rollout.requests import Verb, apply_request
 from rayfleet.rollout.state import ClusterState, State
 from rayfleet.rollout.tell.facts import lost_jobs, standing
+from rayfleet.rollout.tell.words import count
 from rayfleet.waiting import wait_until
 
 ENDING_SECONDS = 60.0
@@ -133,7 +134,7 @@ def left_as_they_are(wish: Preview) -> list[str]:
         if not cluster.left_changed:
             continue
         lost, mend = lost_jobs(wish.rollout.plan, name, cluster)
-        jobs = f"; {len(lost)} of its jobs are only in the vault: {_named(lost)}" if lost else ""
+        jobs = f"; only in the vault: {count(len(lost), 'job')}, {_named(lost)}" if lost else ""
         lines += [f"{name} was changed and may be down{jobs}", f"  next: {mend}"]
     return lines
 
