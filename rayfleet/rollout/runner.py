@@ -9,7 +9,7 @@ from rayfleet.errors import Locked, PrerequisiteMissing, RayfleetError
 from rayfleet.job.redaction import redacted
 from rayfleet.rollout.journal.records import Kind
 from rayfleet.rollout.model import TOUCHING, Direction, Output, Plan, Step, steps_of
-from rayfleet.rollout.performer import Inconclusive, LeftAlone, Performer, Task
+from rayfleet.rollout.performer import Inconclusive, LeftAlone, LeftFleet, Performer, Task
 from rayfleet.rollout.state import GOOD, ClusterState, Outcome, Way
 
 THROUGH = GOOD | {Outcome.UNTOUCHED, Outcome.LOCKED, Outcome.SKIPPED}
@@ -146,12 +146,14 @@ class ClusterRun:
         return output
 
     def _failed(self, step: Step, error: RayfleetError) -> Outcome:
-        data = {
+        data: dict[str, object] = {
             "what": redacted(error.what),
             "why": redacted(error.why),
             "next": redacted(error.next_step),
             "code": error.exit_code,
         }
+        if isinstance(error, LeftFleet):
+            data["left_fleet"] = self._plan.fleet
         self._write(Kind.FAILED, step=step, data=data)
         if isinstance(error, Inconclusive):
             return Outcome.INCONCLUSIVE

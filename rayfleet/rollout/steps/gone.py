@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rayfleet.errors import UnknownCluster
 from rayfleet.fleet.model import Cluster, Fleet
 from rayfleet.rollout.model import Plan, Target
+from rayfleet.rollout.performer import LeftFleet
 
 
 def in_fleet(fleet: Fleet, target: Target) -> bool:
@@ -17,22 +17,15 @@ def require_known(fleet: Fleet, plan: Plan, target: Target) -> Cluster:
     """The cluster of ``target``.
 
     Raises:
-        UnknownCluster: it has left the fleet file, or is another one by now.
+        LeftFleet: it has left the fleet file, or is another one by now.
     """
     if in_fleet(fleet, target):
         return fleet.clusters[target.cluster]
-    raise UnknownCluster(
+    raise LeftFleet(
         f"{target.cluster} is not in the fleet file any more",
         why=f"rollout {plan.id} cannot change it ({target.identity} in {target.zone}) without its"
         " configuration",
-        next_step=mend(plan, target),
-    )
-
-
-def mend(plan: Plan, target: Target) -> str:
-    """What to do about such a cluster."""
-    return (
-        f"put {target.cluster} back into {plan.fleet}, then: invoke rollouts.retry {plan.id}"
-        f" --cluster {target.cluster}; or leave it as it is: invoke rollouts.skip {plan.id}"
-        f" --cluster {target.cluster}"
+        next_step=f"put {target.cluster} back into {plan.fleet}, then: invoke rollouts.retry"
+        f" {plan.id} --cluster {target.cluster}; or leave it as it is: invoke rollouts.skip"
+        f" {plan.id} --cluster {target.cluster}",
     )

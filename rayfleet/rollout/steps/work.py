@@ -92,7 +92,7 @@ class ClusterWork:
 
         Raises:
             Locked: somebody else holds it.
-            UnknownCluster: it has left the fleet file.
+            LeftFleet: the fleet file has it no more.
         """
         cluster = require_known(self._fleet, plan, target)
         with hold_cluster(self._project, cluster, rollout=plan.id, operator=self._operator):

@@ -175,6 +175,8 @@ def lost_jobs(plan: Plan, name: str, cluster: ClusterState) -> tuple[tuple[str, 
     if cluster.left_changed:
         owed = cluster.not_given_back
         steps = [f"invoke rollouts.unlock {plan.id} --cluster {name}"] if cluster.held else []
+        gone = [way.error["left_fleet"] for way in _ways(cluster) if "left_fleet" in way.error]
+        steps += [f"put {name} back into {fleet}" for fleet in gone[:1]]
         steps += [f"invoke start --cluster {name}"]
         steps += [restore_command(name, one) for one in owed]
         jobs = dict.fromkeys(safe(job) for one in owed for job in one.jobs)
@@ -184,6 +186,10 @@ def lost_jobs(plan: Plan, name: str, cluster: ClusterState) -> tuple[tuple[str, 
         return (), ""
     watch = found[1].outputs.get(Step.WATCH, {})
     return tuple(safe(each) for each in listed(watch, "lost")), safe(watch.get("next", ""))
+
+
+def _ways(cluster: ClusterState) -> list[Way]:
+    return [way for way in (cluster.forward, cluster.back) if way is not None]
 
 
 def _told(way: Way, direction: Direction) -> tuple[str, str, str]:

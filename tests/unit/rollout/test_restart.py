@@ -31,6 +31,7 @@ from rayfleet.rollout.rehearsal import Failure, Mishap, Rehearsal
 from rayfleet.rollout.restart import Restart, run_restart
 from rayfleet.rollout.state import Outcome, Result
 from rayfleet.rollout.steer import Steering
+from rayfleet.rollout.tell.facts import failures
 from tests.support import rehearsals
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -289,6 +290,9 @@ def test_a_rollout_whose_cluster_has_left_the_fleet_can_be_ended(desk: Desk, ver
         with pytest.raises(NotRestored, match=f"{A}: {A}-job0"):
             steering.skip("", [A, B], yes=True)
         assert "should that fail, it stays as it is then" in desk.said
+        (failure,) = failures(rollout.plan, rollout.state())
+        assert "is not in the fleet file any more" in failure.what
+        assert failure.next.startswith(f"put {A} back into infra/sandbox.yaml; then: invoke start")
     assert rollout.state().result in {Result.FAILED, Result.WITHOUT_JOBS}
     assert rehearsals.leases(rollout) == []
 
