@@ -197,6 +197,22 @@ def lease_of(place: Place, cluster: Holdable) -> Lease | None:
     )
 
 
+def held_as(place: Place, name: str) -> tuple[Names, ...]:
+    """The clusters called ``name`` that somebody has a lease on: it may be in no fleet file.
+
+    Raises:
+        PrerequisiteMissing: the leases cannot be read.
+    """
+    folder = place.state / "leases"
+    found = []
+    with refusing(folder, action="read"):
+        for path in sorted(folder.glob("*.json")):
+            with suppress(ValueError, AttributeError, FileNotFoundError):
+                if json.loads(path.read_text(errors="replace")).get("cluster") == name:
+                    found.append(Names(name=name, identity=path.stem))
+    return tuple(found)
+
+
 @contextmanager
 def _alone(
     place: Place, cluster: Holdable, *, next_step: str = "invoke rollouts.list"

@@ -15,6 +15,7 @@ from aiohttp import web
 
 from rayfleet.dashboard.status import Look
 from rayfleet.dashboard.style import NAME_SCRIPT, SCRIPT, STYLE
+from rayfleet.rollout.progress import WORDS
 from rayfleet.rollout.tell.markup import Html, el, raw
 from rayfleet.rollout.tell.words import count
 
@@ -40,6 +41,7 @@ _ICON = (
     "<path d='M4 11V8m4 3V4m4 7V6' stroke='white' stroke-width='2'/></svg>"
 )
 _TONES = {"healthy": "good", "unhealthy": "warn", "unreachable": "bad", "connecting": "busy"}
+_TONES |= dict.fromkeys(sorted(WORDS), "busy")
 
 
 def overview(fleet: str, looks: Sequence[Look], links: Mapping[str, str]) -> web.Response:

@@ -13,6 +13,7 @@ from rayfleet.dashboard.serve import Dashboards, run
 from rayfleet.dashboard.status import Place
 from rayfleet.fleet.model import Cluster, Fleet
 from rayfleet.project import Project
+from rayfleet.rollout.progress import progress_of
 from rayfleet.secret.tokens import credential_of
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ def places_of(
             connect=partial(heads.open, target),
             token=credential_of(project, fleet, cluster),
             config=partial(read_launch_config, fleet, cluster),
+            rollout=partial(progress_of, project, cluster),
         )
         for cluster, target in targets
     )

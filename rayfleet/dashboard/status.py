@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rayfleet.cluster.health import DASHBOARD_PORT, Observed, live_nodes, ray_version
 from rayfleet.errors import RayfleetError
+from rayfleet.rollout.progress import Progress
 from rayfleet.secret.credential import Token
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Place:
 
     ``connect`` gives the open connection to its head, a new one when that was lost; ``port``
     is the dashboard's on the head. ``config`` reads what it was to be; both raise
-    RayfleetError.
+    RayfleetError. ``rollout`` tells of the unfinished rollout that it is part of.
     """
 
     cluster: str
@@ -44,15 +45,18 @@ class Place:
     token: Token
     config: Callable[[], LaunchConfig]
     port: int = DASHBOARD_PORT
+    rollout: Callable[[], Progress | None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What was seen at the last look; ``seen`` None means that there was none yet."""
+    """What was seen at the last look; ``seen`` None means that there was none yet. ``rollout``
+    is what changes the cluster now."""
 
     place: Place
     seen: Observed | None = None
     next_step: str = ""
+    rollout: Progress | None = None
 
     @property
     def answers(self) -> bool:
@@ -66,16 +70,21 @@ class Look:
 
     @property
     def word(self) -> str:
-        """The state in one word: connecting, unreachable, healthy or unhealthy."""
+        """The state in a word: connecting, unreachable, healthy, unhealthy, or what a rollout is
+        doing with it."""
         if self.seen is None:
             return "connecting"
+        if self.rollout is not None:
+            return self.rollout.word
         return self.seen.word() if self.seen.answers else "unreachable"
 
     @property
     def trouble(self) -> str:
-        """What is wrong, in one line; empty when nothing is."""
+        """What is wrong, or which rollout changes it, in one line; empty when nothing is."""
         if self.seen is None:
             return ""
+        if self.rollout is not None:
+            return self.rollout.text
         said = "; ".join(self.seen.failing()) if self.seen.answers else self.seen.problem
         return said.removeprefix(f"{self.place.cluster}: ")
 
@@ -119,7 +128,7 @@ class Watcher:
             with self.limit:
                 if self._closed.is_set():
                     return
-                now = self._looked()
+                now = self._in_hand(self._looked())
             before, self.look = self.look, now
             if now != before and not self._closed.is_set():
                 self.changed(before, now)
@@ -152,6 +161,16 @@ class Watcher:
             why = f"{error.what}: {error.why}" if error.why else error.what
             problem = Observed(cluster=self.place.cluster, problem=why)
             return Look(place=self.place, seen=problem, next_step=error.next_step)
+
+    def _in_hand(self, look: Look) -> Look:
+        """The look, with the rollout that is changing the cluster now."""
+        try:
+            rollout = self.place.rollout()
+        except RayfleetError:
+            return look  # whatever keeps us from reading leases, the cluster was seen
+        if rollout is None or not rollout.running:
+            return look
+        return replace(look, rollout=rollout, next_step=rollout.next_step)
 
     def _pool(self, head: Head) -> HTTPConnectionPool:
         if self._http is None or self._http[0] is not head:

@@ -22,6 +22,7 @@ from rayfleet.health.sight import Finding, Seen, Sight
 from rayfleet.health.states import PASSING, findings
 from rayfleet.rollout.gates.inside import look_inside
 from rayfleet.rollout.gates.scaling import STATUS, Scaling, parse_scaling
+from rayfleet.rollout.progress import progress_of
 from rayfleet.secret.credential import Token
 from rayfleet.secret.tokens import credential_of
 from rayfleet.waiting import Clock, SystemClock
@@ -89,6 +90,7 @@ class Looker:
         config = read_launch_config(self.life.fleet, cluster)
         token = credential_of(self.life.project, self.life.fleet, cluster)
         heard = _Heard(cluster, token)
+        before = progress_of(self.life.project, cluster)
         sides: dict[str, Callable[[], Any]] = {
             HEAD: lambda: self.life.observe(cluster, also=heard.listen)
         }
@@ -118,6 +120,8 @@ class Looker:
             bucket=got.get(BUCKET),
             ours=_installed_ray(),
             blind=blind | heard.blind | dark,
+            # One that has just ended had the cluster while it was looked at.
+            rollout=progress_of(self.life.project, cluster) or before,
         )
 
     def _workers(self, cluster: Cluster) -> tuple[Mapping[str, Seen], Mapping[str, str]]:

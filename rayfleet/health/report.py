@@ -46,12 +46,16 @@ Answer = tuple[Sight, tuple[Finding, ...]] | RayfleetError
 
 
 def _is_bad(answer: Answer) -> bool:
-    return isinstance(answer, RayfleetError) or bool(answer[1] or answer[0].blind)
+    if isinstance(answer, RayfleetError):
+        return True
+    sight, found = answer
+    return not sight.in_hand and bool(found or sight.blind)
 
 
 def _was_seen(check: str, sight: Sight) -> bool:
     """Whether what ``check`` looks at was seen: that it finds nothing then means something."""
     seen = {
+        "rollout": True,
         "head": not sight.observed.problem,
         "idle workers": not sight.observed.problem,
         "autoscaler": sight.observed.answers and sight.cluster.name in sight.nodes,
@@ -73,7 +77,8 @@ def _entry(name: str, answer: Answer) -> dict[str, object]:
     return {
         "cluster": name,
         "problem": "",
-        "state": sight.observed.word(),
+        "state": sight.word,
+        "rollout": sight.rollout.document() if sight.rollout else None,
         "findings": [asdict(finding) for finding in found],
         "not_seen": dict(sight.blind),
         "disks": {
@@ -93,6 +98,10 @@ def _show(console: Console, seen: dict[str, Answer]) -> None:
             rows.append((name, "cluster", "unknown", answer.text(), ""))
             continue
         sight, found = answer
+        if sight.rollout is not None and sight.rollout.running:
+            rollout = sight.rollout
+            rows.append((name, "rollout", rollout.word, rollout.text, rollout.next_step))
+            continue
         for check, state in KNOWN.items():
             told = {(one.state, one.subjects) for one in state(sight)}
             of_it = [one for one in found if (one.state, one.subjects) in told]

@@ -12,6 +12,7 @@ from rayfleet.health.holding import Holdings
 from rayfleet.health.room import Room
 from rayfleet.rollout.gates.inside import Inside
 from rayfleet.rollout.gates.scaling import Scaling
+from rayfleet.rollout.progress import Progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +31,8 @@ class Sight:
     nodes said, by the operators' names: ``us-east5`` is the head, ``us-east5/worker-ab12`` a
     worker. ``scaling`` is the autoscaler's report. ``bucket`` is where the cluster's bucket is,
     None when nobody asked; ``ours`` is the version of Ray on this machine. ``blind`` says what
-    could not be looked at and why: nothing is concluded from its absence.
+    could not be looked at and why: nothing is concluded from its absence. ``rollout`` tells of
+    the unfinished rollout that the cluster is part of.
     """
 
     cluster: Cluster
@@ -43,6 +45,19 @@ class Sight:
     bucket: str | None = None
     ours: str = ""
     blind: Mapping[str, str] = field(default_factory=dict)
+    rollout: Progress | None = None
+
+    @property
+    def in_hand(self) -> bool:
+        """Whether a rollout is changing the cluster now: what is missing comes back by itself."""
+        return self.rollout is not None and self.rollout.running
+
+    @property
+    def word(self) -> str:
+        """Its state in one or two words, for a table."""
+        if self.rollout is not None and self.rollout.running:
+            return self.rollout.word
+        return self.observed.word()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from rayfleet.health.holding import Holding, Kind, Leftover, leftovers, removable
-from rayfleet.health.location import holds
+from rayfleet.health.location import bucket_elsewhere
 from rayfleet.health.sight import Finding, Sight
 from rayfleet.worker.model import short_name
 
@@ -19,6 +19,16 @@ SHOWN = 4  # names in a sentence
 GIB = 1024**3
 
 State = Callable[[Sight], Iterator[Finding]]
+
+
+def unfinished_rollout(sight: Sight) -> Iterator[Finding]:
+    """A rollout has the cluster, and no process of it works there: it may be half changed."""
+    if sight.rollout is not None and not sight.rollout.running:
+        yield Finding(
+            state="unfinished rollout",
+            found=sight.rollout.text,
+            remedy=sight.rollout.next_step,
+        )
 
 
 def head_silent(sight: Sight) -> Iterator[Finding]:
@@ -216,22 +226,6 @@ def images_differ(sight: Sight) -> Iterator[Finding]:
         )
 
 
-def bucket_elsewhere(sight: Sight) -> Iterator[Finding]:
-    """Every byte between regions is paid for."""
-    cluster, place = sight.cluster, sight.bucket
-    if place is None:
-        return
-    remedy = f"change bucket: of {cluster.name} in the fleet file; then: invoke update-configs"
-    if not place:
-        yield Finding(state="no bucket", found=f"there is no gs://{cluster.bucket}", remedy=remedy)
-    elif not holds(place, cluster.region):
-        yield Finding(
-            state="bucket of another region",
-            found=f"gs://{cluster.bucket} is in {place}, the cluster in {cluster.region}",
-            remedy=remedy,
-        )
-
-
 def disk_nearly_full(sight: Sight) -> Iterator[Finding]:
     """Ray spills no object to a full disk, and jobs fail."""
     for name, seen in sorted(sight.nodes.items()):
@@ -250,6 +244,7 @@ def disk_nearly_full(sight: Sight) -> Iterator[Finding]:
 
 
 KNOWN: Mapping[str, State] = {
+    "rollout": unfinished_rollout,
     "head": head_silent,
     "idle workers": no_head_but_workers,
     "endings": still_ending,
@@ -271,7 +266,10 @@ PASSING = frozenset({LOST})
 
 
 def findings(sight: Sight) -> tuple[Finding, ...]:
-    """Every known state that the cluster is in."""
+    """Every known state that the cluster is in; none of one that a rollout is changing now, for
+    what it does about them would be done twice."""
+    if sight.in_hand:
+        return ()
     return tuple(finding for state in KNOWN.values() for finding in state(sight))
 
 

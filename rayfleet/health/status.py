@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from typing import TypeAlias
 
 from rayfleet.cluster.lifecycle import brief
 from rayfleet.console import Console
@@ -11,6 +12,8 @@ from rayfleet.errors import RayfleetError, UsageError
 from rayfleet.fleet.model import Cluster
 from rayfleet.health.look import Looker, examine_all
 from rayfleet.health.sight import Finding, Sight
+
+Answer: TypeAlias = tuple[Sight, tuple[Finding, ...]] | RayfleetError
 
 SHORT_DIGEST = len("sha256:") + 12
 # Rows and columns of the first table say these.
@@ -34,7 +37,7 @@ def show_status(looker: Looker, clusters: Sequence[Cluster], *, as_json: bool) -
         return
     console.table(
         ("cluster", "state", "Ray", "workers", "image", "config", "trouble"),
-        [_cells(entry) for entry in entries],
+        [_cells(entry, _rollout(seen[str(entry["cluster"])])) for entry in entries],
     )
     found = {name: answer[1] for name, answer in seen.items() if isinstance(answer, tuple)}
     _show_findings(console, found)
@@ -51,9 +54,7 @@ def _show_findings(console: Console, found: Mapping[str, Sequence[Finding]]) -> 
         console.table(("cluster", "known state", "found", "mend it with"), rows)
 
 
-def _entry(
-    cluster: Cluster, answer: tuple[Sight, tuple[Finding, ...]] | RayfleetError
-) -> dict[str, object]:
+def _entry(cluster: Cluster, answer: Answer) -> dict[str, object]:
     entry: dict[str, object] = {
         "cluster": cluster.name,
         "identity": cluster.identity,
@@ -65,7 +66,8 @@ def _entry(
     sight, found = answer
     seen = sight.observed
     return entry | {
-        "state": seen.word(),
+        "state": sight.word,
+        "rollout": sight.rollout.document() if sight.rollout else None,
         "head": seen.head,
         "ray_version": seen.ray_version,
         "workers": {
@@ -77,13 +79,26 @@ def _entry(
         "pinned_digest": seen.wanted_digest,
         "runs_pinned_image": bool(seen.image_digest) and seen.image_digest == seen.wanted_digest,
         "config_current": bool(seen.config_hash) and seen.config_hash == seen.wanted_hash,
-        "trouble": [] if seen.word() == "stopped" else list(seen.failing()),
+        "trouble": _trouble(sight),
         "findings": [asdict(finding) for finding in found],
         "not_seen": dict(sight.blind),
     }
 
 
-def _cells(entry: dict[str, object]) -> tuple[object, ...]:
+def _trouble(sight: Sight) -> list[str]:
+    if sight.in_hand or sight.word == "stopped":
+        return []
+    return list(sight.observed.failing())
+
+
+def _rollout(answer: Answer) -> str:
+    """Which rollout is changing the cluster now; empty for none."""
+    if isinstance(answer, RayfleetError) or answer[0].rollout is None or not answer[0].in_hand:
+        return ""
+    return f"{answer[0].rollout.text}; {answer[0].rollout.next_step}"
+
+
+def _cells(entry: dict[str, object], rollout: str) -> tuple[object, ...]:
     workers, digest = entry.get("workers"), str(entry.get("image_digest", ""))
     trouble = entry["trouble"]
     runs = entry["state"] in {"healthy", "unhealthy"}
@@ -94,5 +109,5 @@ def _cells(entry: dict[str, object]) -> tuple[object, ...]:
         f"{workers['joined']}/{workers['minimum']}" if isinstance(workers, dict) and runs else "",
         digest[:SHORT_DIGEST],
         ("current" if entry.get("config_current") else "differs") if runs else "",
-        "; ".join(trouble) if isinstance(trouble, list) else "",
+        rollout or ("; ".join(trouble) if isinstance(trouble, list) else ""),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from rayfleet.cluster.live import NODES, LiveNode, parse_nodes
 from rayfleet.errors import ToolFailed, Unreachable
@@ -14,6 +14,7 @@ from rayfleet.job.model import (
     JobExists,
     JobLost,
     JobTimedOut,
+    Submittable,
     UnknownJob,
     parse_job,
     parse_jobs,
@@ -43,25 +44,6 @@ _NO_AGENT = (
     "Cannot connect to host",
 )
 _UNKNOWN = "does not exist"
-
-
-class Submittable(Protocol):
-    """A job that can be submitted: a new one, or one of a backup."""
-
-    @property
-    def submission_id(self) -> str:
-        """The id, chosen by us, so that the same job sent twice is one job."""
-
-    @property
-    def entrypoint(self) -> str:
-        """The command line that it runs."""
-
-    @property
-    def metadata(self) -> Mapping[str, str] | None:
-        """What its owner noted about it."""
-
-    def document(self) -> dict[str, object]:
-        """The body of ``POST /api/jobs/``."""
 
 
 class _NotReady(Unreachable):

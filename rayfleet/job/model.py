@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
+from typing import Protocol
 
 from rayfleet.errors import RayfleetError, ToolFailed, Unreachable, UsageError
 from rayfleet.job.needs import Needs
@@ -82,6 +83,25 @@ class JobRequest:
             "metadata": dict(self.metadata),
             **self.needs.document(),
         }
+
+
+class Submittable(Protocol):
+    """A job that can be submitted: a new one, or one of a backup."""
+
+    @property
+    def submission_id(self) -> str:
+        """The id, chosen by us, so that the same job sent twice is one job."""
+
+    @property
+    def entrypoint(self) -> str:
+        """The command line that it runs."""
+
+    @property
+    def metadata(self) -> Mapping[str, str] | None:
+        """What its owner noted about it."""
+
+    def document(self) -> dict[str, object]:
+        """The body of ``POST /api/jobs/``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -175,7 +175,12 @@ class Preserver:
             )
 
     def plan_restore(
-        self, cluster: Cluster, *, backup_id: str = "", only: Sequence[str] = ()
+        self,
+        cluster: Cluster,
+        *,
+        backup_id: str = "",
+        only: Sequence[str] = (),
+        stopped: Collection[str] = (),
     ) -> Report:
         """What :meth:`restore` would do for each job; nothing is submitted or brought.
 
@@ -187,7 +192,7 @@ class Preserver:
 
         backup = self._chosen(cluster, backup_id)
         with self.jobs(cluster) as client:
-            return plan_restore(client, self.vault, backup, only=only)
+            return plan_restore(client, self.vault, backup, only=only, stopped=stopped)
 
     def _chosen(self, cluster: Cluster, backup_id: str) -> Backup:
         if not backup_id:

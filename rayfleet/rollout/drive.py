@@ -14,7 +14,10 @@ from rayfleet.rollout.ending import raise_for
 from rayfleet.rollout.engine import Engine
 from rayfleet.rollout.journal.store import Rollout
 from rayfleet.rollout.performer import Performer
+from rayfleet.rollout.runner import wanted
 from rayfleet.rollout.signals import Interrupted
+from rayfleet.rollout.state import State
+from rayfleet.rollout.steps.gone import in_fleet
 from rayfleet.rollout.tell.audience import audience
 from rayfleet.rollout.tell.report import HTML_NAME, write_reports
 
@@ -34,11 +37,13 @@ def drive(
     the clusters themselves. A second Ctrl-C ends the process.
 
     Raises:
-        UsageError: it is of another fleet, or a cluster of it is not in the fleet any more.
+        UsageError: it is of another fleet, or a cluster that it is to change is not in the fleet
+            any more.
         Locked: another process carries it out, or all of its failures are that.
         RayfleetError: how it ended, with its exit code, the causes and the next command.
     """
-    require_fleet(project, fleet, rollout)
+    require_fleet(project, rollout)
+    require_clusters(fleet, rollout, rollout.state())
     me = operator()
     work = performer or _clusters(project, fleet, rollout, me)
     try:
@@ -67,8 +72,8 @@ def _clusters(project: Project, fleet: Fleet, rollout: Rollout, operator: str) -
     return ClusterWork(project, fleet, rollout.folder, operator=operator)
 
 
-def require_fleet(project: Project, fleet: Fleet, rollout: Rollout) -> None:
-    """See that ``rollout`` is of this fleet file, which still has its clusters.
+def require_fleet(project: Project, rollout: Rollout) -> None:
+    """See that ``rollout`` is of this fleet file.
 
     Raises:
         UsageError: it is not.
@@ -80,13 +85,28 @@ def require_fleet(project: Project, fleet: Fleet, rollout: Rollout) -> None:
             why=f"it is of {plan.fleet}, and this is {project.shown(project.fleet_file)}",
             next_step=f"INVOKE_FLEET={plan.fleet} invoke rollouts.resume {rollout.id}",
         )
-    known = {cluster.name: cluster.identity for cluster in fleet.clusters.values()}
-    gone = [name for name, one in plan.targets.items() if known.get(name) != one.identity]
+
+
+def require_clusters(fleet: Fleet, rollout: Rollout, state: State) -> None:
+    """See that the fleet file still has every cluster that ``rollout`` is to change when it goes
+    on from ``state``. One that is being aborted goes on without those that have left.
+
+    Raises:
+        UsageError: some have left it.
+    """
+    gone = [
+        name
+        for name, target in rollout.plan.targets.items()
+        if wanted(state.clusters[name], aborted=state.aborted) and not in_fleet(fleet, target)
+    ]
     if gone:
+        flags = "".join(f" --cluster {name}" for name in gone)
         raise UsageError(
             f"rollout {rollout.id} has clusters that the fleet file has no more",
             why=", ".join(gone),
-            next_step=f"put them back into {plan.fleet}, or: invoke rollouts.abort {rollout.id}",
+            next_step=f"put them back into {rollout.plan.fleet}; or leave them out: "
+            f"invoke rollouts.skip {rollout.id}{flags}; or end it: "
+            f"invoke rollouts.abort {rollout.id}",
         )
 
 

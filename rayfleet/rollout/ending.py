@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from rayfleet.errors import Declined, Locked, PartialFailure, RayfleetError, Unreachable
 from rayfleet.job.restore.report import NotRestored
-from rayfleet.rollout.model import Plan, Step
+from rayfleet.rollout.model import Plan
 from rayfleet.rollout.signals import Interrupted
-from rayfleet.rollout.state import FAILURES, GOOD, ClusterState, Outcome, Result, State
+from rayfleet.rollout.state import BAD, FAILURES, ClusterState, Outcome, Result, State
+from rayfleet.rollout.tell.facts import Standing, lost_jobs, standing
 
 SHOWN = 12  # clusters in a message
 
@@ -32,25 +33,25 @@ def raise_for(plan: Plan, state: State, *, interrupted: bool = False) -> None:
         Interrupted: 130, paused because a signal asked for it.
     """
     if state.result is Result.WITHOUT_JOBS:
-        raise _without_jobs(plan, state)
+        raise without_jobs(plan, state.clusters)
     if state.result is Result.FAILED:
         raise _failure(plan, state)
     if state.result is Result.ABORTED:
         raise Declined(
             f"rollout {plan.id} was aborted",
-            why=_lines(_standing(state)),
-            next_step=f"invoke rollouts.show {plan.id}",
+            why=_lines(_standing(plan, state)),
+            next_step=_restoring(plan, state.clusters) or f"invoke rollouts.show {plan.id}",
         )
     if state.result is None:
         raise _paused(plan, state, interrupted=interrupted)
 
 
 def failed(state: State) -> dict[str, ClusterState]:
-    """The clusters whose way forward has failed, whatever came after."""
+    """The clusters of which a way has failed, whatever came after, save for those left out."""
     return {
         name: cluster
         for name, cluster in state.clusters.items()
-        if cluster.forward is not None and cluster.forward.outcome in FAILURES
+        if _outcomes(cluster) & FAILURES and Outcome.SKIPPED not in _outcomes(cluster)
     }
 
 
@@ -65,25 +66,33 @@ def _failure(plan: Plan, state: State) -> RayfleetError:
         kind = Unreachable
     return kind(
         f"{len(failures)} of {len(state.clusters)} clusters failed",
-        why=_lines([*_causes(failures), *_standing(state)]),
-        next_step=f"invoke rollouts.retry {plan.id} (or skip, rollback); "
-        f"details: invoke rollouts.show {plan.id}",
+        why=_lines([*_causes(plan, failures), *_standing(plan, state, told=failures)]),
+        next_step="; ".join(
+            (
+                f"invoke rollouts.retry {plan.id} (or skip, rollback)",
+                *filter(None, [_restoring(plan, state.clusters)]),
+                f"details: invoke rollouts.show {plan.id}",
+            )
+        ),
     )
 
 
-def _without_jobs(plan: Plan, state: State) -> RayfleetError:
-    lines, following = [], ""
-    for name, cluster in state.clusters.items():
-        output = cluster.forward.outputs.get(Step.WATCH, {}) if cluster.forward else {}
-        lost = output.get("lost")
-        if isinstance(lost, list | tuple) and lost:
-            lines.append(f"{name}: {', '.join(map(str, lost))}")
-            following = following or str(output.get("next") or "")
+def without_jobs(plan: Plan, clusters: Mapping[str, ClusterState]) -> NotRestored:
+    """The error that names the jobs that ``clusters`` are left without, and what restores them."""
+    lost = {name: jobs for name in clusters if (jobs := lost_jobs(plan, name, clusters[name])[0])}
+    down = [name for name in lost if clusters[name].left_changed]
+    well = f"{_names(down)} may be down" if down else "the clusters are well"
     return NotRestored(
-        "the clusters are well, but jobs were not given back",
-        why=_lines(lines),
-        next_step=following or f"invoke rollouts.show {plan.id}",
+        f"{well}, {'and' if down else 'but'} jobs were not given back",
+        why=_lines([f"{name}: {', '.join(jobs)}" for name, jobs in lost.items()]),
+        next_step=_restoring(plan, clusters) or f"invoke rollouts.show {plan.id}",
     )
+
+
+def _restoring(plan: Plan, clusters: Mapping[str, ClusterState]) -> str:
+    """The commands that give back the jobs which ``clusters`` are left without."""
+    told = (lost_jobs(plan, name, cluster)[1] for name, cluster in clusters.items())
+    return "; ".join(filter(None, dict.fromkeys(told)))
 
 
 def _paused(plan: Plan, state: State, *, interrupted: bool) -> RayfleetError:
@@ -96,18 +105,23 @@ def _paused(plan: Plan, state: State, *, interrupted: bool) -> RayfleetError:
     if undecided:
         resume += f" (looks again), or: invoke rollouts.promote {plan.id} (takes it as passed)"
     kind = Interrupted if interrupted else Paused
-    lines = [*_causes(undecided), *_causes(failed(state)), *_standing(state)]
+    bad = failed(state)
+    known = {**undecided, **bad}
+    lines = [*_causes(plan, undecided)]
+    lines += _causes(plan, {name: bad[name] for name in bad if name not in undecided})
+    lines += _standing(plan, state, told=known)
     reason = state.paused or "its process has ended"
     return kind(f"rollout {plan.id} is paused", why=reason + _lines(lines), next_step=resume)
 
 
-def _causes(clusters: dict[str, ClusterState]) -> list[str]:
-    lines = [f"{name}: {_cause(cluster)}" for name, cluster in clusters.items()]
+def _causes(plan: Plan, clusters: Mapping[str, ClusterState]) -> list[str]:
+    lines = [f"{name}: {_cause(plan, name, cluster)}" for name, cluster in clusters.items()]
     rest = len(lines) - SHOWN
     return lines if rest <= 0 else [*lines[:SHOWN], f"and {rest} more"]
 
 
-def _cause(cluster: ClusterState) -> str:
+def _cause(plan: Plan, name: str, cluster: ClusterState) -> str:
+    """What went wrong on the way forward, and what became of the rollback."""
     way = cluster.forward
     if way is None:
         return ""
@@ -118,12 +132,26 @@ def _cause(cluster: ClusterState) -> str:
         text = f"{way.step}: {text} (untouched)"
     elif way.step is not None:
         text = f"{way.step}: {text}"
+    return "; ".join(filter(None, (text, _rollback(plan, name, cluster))))
+
+
+def _rollback(plan: Plan, name: str, cluster: ClusterState) -> str:
+    """What became of the rollback of a cluster, empty when there was none that has ended."""
     back = cluster.back
     if back is None or back.outcome is None:
-        return text
-    if back.outcome is Outcome.FAILED:
-        return f"{text}; the way back failed as well: {_error_text(back.error)}"
-    return f"{text}; rolled back"
+        return ""
+    if back.outcome is Outcome.DONE:
+        return "rolled back"
+    if back.outcome is Outcome.WITHOUT_JOBS:
+        jobs = ", ".join(lost_jobs(plan, name, cluster)[0])
+        return f"rolled back, but jobs were not given back: {jobs}"
+    words = {Outcome.INCONCLUSIVE: "is inconclusive", Outcome.SKIPPED: "was left out"}
+    how = words.get(back.outcome, "failed as well" if _failed_before(cluster) else "failed")
+    return f"the rollback {how}: {_error_text(back.error)}"
+
+
+def _failed_before(cluster: ClusterState) -> bool:
+    return cluster.forward is not None and cluster.forward.outcome in BAD
 
 
 def _error_text(error: object) -> str:
@@ -140,18 +168,24 @@ def _outcomes(cluster: ClusterState) -> set[Outcome | None]:
     return {way.outcome for way in (cluster.forward, cluster.back) if way is not None}
 
 
-def _standing(state: State) -> list[str]:
-    """One line each: who is done, who was never begun."""
-    done = [name for name, each in state.clusters.items() if _went(each) in GOOD]
-    never = [name for name, each in state.clusters.items() if each.forward is None]
-    lines = [f"done: {_names(done)}"] if done else []
+def _standing(plan: Plan, state: State, *, told: Collection[str] = ()) -> list[str]:
+    """One line each for who is done and who was never begun, and one for each cluster that is
+    neither, save for those that were ``told`` of."""
+    done: list[str] = []
+    never: list[str] = []
+    lines: list[str] = []
+    for name, cluster in state.clusters.items():
+        where = standing(cluster)
+        if name not in told and where not in {Standing.DONE, Standing.SKIPPED, Standing.WAITING}:
+            text = _rollback(plan, name, cluster) or where.value
+            lost = ", ".join(lost_jobs(plan, name, cluster)[0])
+            lines.append(f"{name}: {text}" + (f": {lost}" if lost and lost not in text else ""))
+        if cluster.forward is None:
+            never.append(name)
+        elif where in {Standing.DONE, Standing.WITHOUT_JOBS}:
+            done.append(name)
+    lines += [f"done: {_names(done)}"] if done else []
     return [*lines, f"not touched: {_names(never)}"] if never else lines
-
-
-def _went(cluster: ClusterState) -> Outcome | None:
-    if cluster.back is not None or cluster.forward is None:
-        return None
-    return cluster.forward.outcome
 
 
 def _names(names: list[str]) -> str:

@@ -10,6 +10,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from rayfleet.errors import PrerequisiteMissing, RayfleetError, UsageError
 from rayfleet.rollout.bake import Watch
@@ -106,6 +107,9 @@ class Engine:
             self._defect = self._defect or error
         while self._flying:
             self._drained(self._poll)
+            # What has ended the run is raised below, and may strike here once more.
+            with suppress(Exception):
+                self._catch_up()
         if self._refused is not None:
             raise self._no_journal(self._refused) from self._refused
         if self._defect is not None:

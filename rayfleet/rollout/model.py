@@ -5,6 +5,7 @@ A plan is made once and frozen on disk; what has happened since is in the journa
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -213,6 +214,14 @@ def owed_after(before: tuple[Owed, ...], step: Step, output: Output) -> tuple[Ow
         ValueError: it says so in no list.
     """
     return owed_of(output) if "owed" in output and step is not Step.SNAPSHOT else before
+
+
+def restore_command(cluster: str, owed: Owed) -> str:
+    """The command that gives ``cluster`` back what is owed; it is safe to run again. Pure."""
+    words = ["invoke", "jobs.restore", "--cluster", cluster, "--backup", owed.backup]
+    if owed.stopped:
+        words.append("--stopped")
+    return shlex.join([*words, *(word for name in owed.jobs for word in ("--job", name))])
 
 
 def owed_document(owed: Sequence[Owed]) -> list[dict[str, object]]:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from rayfleet.errors import RayfleetError
+from rayfleet.errors import RayfleetError, UnknownCluster
 from rayfleet.rollout.model import Direction, Output, Owed, Plan, Step, Target
 
 if TYPE_CHECKING:
@@ -23,6 +23,10 @@ class Inconclusive(RayfleetError):
 
 class LeftAlone(RayfleetError):
     """A preflight found that this cluster is to be skipped; ``what`` says why. No failure."""
+
+
+class LeftFleet(UnknownCluster):
+    """The fleet file has the cluster no more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +78,7 @@ class Performer(Protocol):
 
         Raises:
             Locked: somebody else holds it.
+            LeftFleet: it cannot be changed any more.
         """
 
     def release(self, plan: Plan, target: Target) -> None:

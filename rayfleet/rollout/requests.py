@@ -11,6 +11,7 @@ from functools import partial
 from rayfleet.rollout.journal.records import Record
 from rayfleet.rollout.model import OnFailure, Plan, Step
 from rayfleet.rollout.state import BAD, GOOD, ClusterState, Outcome, Result, State, Way
+from rayfleet.rollout.verdict import result_of
 
 
 class Verb(StrEnum):
@@ -44,7 +45,7 @@ def apply_request(plan: Plan, state: State, record: Record) -> State:
     if named and not names:
         return state  # no name at all means all of them
     if verb is Verb.SKIP:
-        return _each(state, names, partial(_skipped, at=record.at))
+        return _ended(_each(state, names, partial(_skipped, at=record.at)))
     return _rollback(state, names) if verb is Verb.ROLLBACK else _retry(plan, state, names)
 
 
@@ -114,12 +115,20 @@ def _passed(cluster: ClusterState, by: str) -> ClusterState:
     return replace(cluster, back=way) if cluster.back else replace(cluster, forward=way)
 
 
+def _ended(state: State) -> State:
+    """A rollout that had ended as failed, when nothing of it counts as a failure any more and
+    nothing is left to do."""
+    result = result_of(state)
+    well = result in {Result.DONE, Result.WITHOUT_JOBS}
+    return replace(state, result=result) if state.result and well else state
+
+
 def _skipped(cluster: ClusterState, at: datetime) -> ClusterState:
     forward, back = cluster.forward, cluster.back
     taken_back = back is not None and back.outcome in GOOD
     if back is not None:
         back = None if back.begun is None else _left_out(back, at)
-    if forward is None or taken_back:
+    if forward is None or (taken_back and forward.outcome is not Outcome.SKIPPED):
         forward = replace(forward or Way(), outcome=Outcome.SKIPPED, ended=at)
     else:
         forward = _left_out(forward, at)

@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Protocol
 
 from rayfleet.errors import Locked, PrerequisiteMissing, RayfleetError
+from rayfleet.job.redaction import redacted
 from rayfleet.rollout.journal.records import Kind
 from rayfleet.rollout.model import TOUCHING, Direction, Output, Plan, Step, owed_after, steps_of
-from rayfleet.rollout.performer import Inconclusive, LeftAlone, Performer, Task
+from rayfleet.rollout.performer import Inconclusive, LeftAlone, LeftFleet, Performer, Task
 from rayfleet.rollout.state import GOOD, ClusterState, Outcome, Way, first_owed
 
 THROUGH = GOOD | {Outcome.UNTOUCHED, Outcome.LOCKED, Outcome.SKIPPED}
@@ -121,7 +122,7 @@ class ClusterRun:
             except JournalRefused:
                 raise
             except LeftAlone as error:
-                return Outcome.SKIPPED, error.what
+                return Outcome.SKIPPED, redacted(error.what)
             except RayfleetError as error:
                 return self._failed(step, error), ""
             except BaseException as error:
@@ -160,12 +161,14 @@ class ClusterRun:
         return output
 
     def _failed(self, step: Step, error: RayfleetError) -> Outcome:
-        data = {
-            "what": error.what,
-            "why": error.why,
-            "next": error.next_step,
+        data: dict[str, object] = {
+            "what": redacted(error.what),
+            "why": redacted(error.why),
+            "next": redacted(error.next_step),
             "code": error.exit_code,
         }
+        if isinstance(error, LeftFleet):
+            data["left_fleet"] = self._plan.fleet
         self._write(Kind.FAILED, step=step, data=data)
         if isinstance(error, Inconclusive):
             return Outcome.INCONCLUSIVE
@@ -208,6 +211,17 @@ class ClusterRun:
         except JournalRefused as error:
             self.refused = error.error
             raise
+
+
+def wanted(state: ClusterState, *, aborted: bool) -> bool:
+    """Whether something is to be done with the cluster when its rollout goes on. Of one that was
+    aborted that is only what an operator has asked for since."""
+    ways = [way for way in (state.forward, state.back) if way is not None]
+    if aborted:
+        return any(way.outcome is None and (way.again or way.begun is None) for way in ways)
+    if any(way.outcome is Outcome.INCONCLUSIVE for way in ways[-1:]):
+        return True  # it is looked at again
+    return not ways or any(way.outcome is None and not way.left_out for way in ways)
 
 
 def through(state: ClusterState) -> bool:

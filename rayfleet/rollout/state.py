@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
+from rayfleet.job.restore.report import Outcome as JobOutcome
 from rayfleet.rollout.model import TOUCHING, Direction, Output, Owed, Step, owed_of
 
 
@@ -26,6 +27,9 @@ class Outcome(StrEnum):
     INCONCLUSIVE = "inconclusive"
     SKIPPED = "skipped"
 
+
+NOT_BACK = frozenset({JobOutcome.FAILED.value, JobOutcome.NOT_RESTORABLE.value})
+"""What a restore says of a job that the cluster does not have."""
 
 GOOD = frozenset({Outcome.DONE, Outcome.WITHOUT_JOBS})
 FAILURES = frozenset({Outcome.FAILED, Outcome.UNTOUCHED, Outcome.LOCKED})
@@ -77,6 +81,23 @@ class Way:
     earlier: int = 0
 
     @property
+    def not_given_back(self) -> tuple[Owed, ...]:
+        """The jobs that it has taken from the cluster and not given back, as far as its steps
+        tell."""
+        kept = _lost(self.outputs)
+        if kept is None:
+            return self.owed
+        rows = (
+            replace(
+                one,
+                jobs=tuple(name for name in one.jobs if name in kept),
+                stopped=tuple(name for name in one.stopped if name in kept),
+            )
+            for one in self.owed
+        )
+        return tuple(row for row in rows if row.jobs)
+
+    @property
     def touched(self) -> bool:
         """Whether a step was begun that changes the cluster."""
         return any(step in TOUCHING for step, _, _ in self.times)
@@ -104,6 +125,18 @@ def first_owed(way: Way, step: Step) -> tuple[Owed, ...]:
     return owed_of(way.outputs.get(Step.SNAPSHOT, {}))
 
 
+def _lost(outputs: Mapping[Step, Output]) -> frozenset[str] | None:
+    """The jobs that the last step which gave jobs back could not give; None: there was none."""
+    if Step.WATCH in outputs:
+        lost = outputs[Step.WATCH].get("lost", ())
+        return frozenset(map(str, lost)) if isinstance(lost, list | tuple) else frozenset()
+    if Step.JOBS not in outputs:
+        return None
+    rows = outputs[Step.JOBS].get("jobs", ())
+    rows = rows if isinstance(rows, list | tuple) else ()
+    return frozenset(str(row["job"]) for row in rows if row.get("outcome") in NOT_BACK)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterState:
     """One cluster: its way forward, its way back (None: it never began and nobody asked for it),
@@ -121,6 +154,24 @@ class ClusterState:
     def way(self, direction: Direction) -> Way | None:
         """The way in that direction."""
         return self.forward if direction is Direction.FORWARD else self.back
+
+    @property
+    def left_changed(self) -> bool:
+        """Whether it was left out after it had been changed and had failed: it may be down."""
+        forward, back = self.forward, self.back
+        if forward is None:
+            return False
+        if back is None or back.begun is None:
+            return forward.outcome is Outcome.SKIPPED and forward.touched
+        return back.outcome is Outcome.SKIPPED and (back.touched or forward.outcome not in GOOD)
+
+    @property
+    def not_given_back(self) -> tuple[Owed, ...]:
+        """The jobs that the rollout has taken from it and not given back, in either direction."""
+        back = self.back
+        if back is not None and any(step is Step.QUIESCE for step, _, _ in back.times):
+            return back.not_given_back  # with those that the way forward owed
+        return () if self.forward is None else self.forward.not_given_back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,14 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from rayfleet.cluster.head import Head
-from rayfleet.cluster.lease import Holdable, Lease, Names, lease_of, release_cluster
+from rayfleet.cluster.lease import (
+    Holdable,
+    Lease,
+    Names,
+    held_as,
+    lease_of,
+    release_cluster,
+)
 from rayfleet.cluster.lifecycle import Lifecycle
 from rayfleet.cluster.mark import Mark, read_mark, remove_mark
 from rayfleet.console import Console
@@ -19,12 +26,14 @@ from rayfleet.fleet.select import select_clusters
 from rayfleet.job.request import operator
 from rayfleet.project import Project
 from rayfleet.rollout import verbs
-from rayfleet.rollout.drive import drive, require_fleet
+from rayfleet.rollout.drive import drive, require_clusters, require_fleet
+from rayfleet.rollout.ending import raise_for, without_jobs
 from rayfleet.rollout.journal.store import Rollout, Rollouts
 from rayfleet.rollout.performer import Performer
-from rayfleet.rollout.state import Outcome, Result, State
+from rayfleet.rollout.requests import Verb
+from rayfleet.rollout.state import GOOD, ClusterState, Outcome, Result, State
 from rayfleet.rollout.tell.words import count
-from rayfleet.rollout.verbs import Answer
+from rayfleet.rollout.verbs import Answer, Preview
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +82,7 @@ class Steering:
     def promote(self, rollout_id: str, *, full: bool) -> None:
         """End the bake at hand, take inconclusive gates as passed; ``full``: no bakes any more."""
         rollout = self._ours(rollout_id)
+        self._require(verbs.preview(rollout, Verb.PROMOTE, by=operator(), full=full))
         self._do(rollout, verbs.promote(rollout, by=operator(), full=full))
 
     def abort(self, rollout_id: str) -> None:
@@ -83,12 +93,32 @@ class Steering:
     def retry(self, rollout_id: str, clusters: Sequence[str]) -> None:
         """Try failed clusters again, from the step that failed."""
         rollout = self._ours(rollout_id)
-        self._do(rollout, verbs.retry(rollout, _chosen(rollout, clusters), by=operator()))
+        names = _chosen(rollout, clusters)
+        self._require(verbs.preview(rollout, Verb.RETRY, names, by=operator()))
+        self._do(rollout, verbs.retry(rollout, names, by=operator()))
 
-    def skip(self, rollout_id: str, clusters: Sequence[str]) -> None:
-        """Leave clusters out; failed ones count no more."""
+    def skip(self, rollout_id: str, clusters: Sequence[str], *, yes: bool = False) -> None:
+        """Leave clusters out; failed ones count no more. Ones that were changed stay as they are,
+        which is asked about.
+
+        Raises:
+            Declined: nobody said yes.
+            NotRestored: that was the last failure, and jobs of them are only in the vault.
+        """
         rollout = self._open(rollout_id)
-        self._do(rollout, verbs.skip(rollout, _chosen(rollout, clusters), by=operator()))
+        names = _chosen(rollout, clusters)
+        if lines := verbs.left_as_they_are(verbs.preview(rollout, Verb.SKIP, names, by=operator())):
+            for line in lines:
+                self.console.say(line)
+            self.console.confirm(
+                f"Leave {', '.join(names)} out all the same?",
+                yes=yes,
+                refused_next=f"invoke rollouts.skip {rollout.id}{_flags(names)} --yes, or: "
+                f"invoke rollouts.retry {rollout.id}",
+            )
+        self._do(rollout, verbs.skip(rollout, names, by=operator()))
+        if rollout.state().result is Result.WITHOUT_JOBS:
+            raise_for(rollout.plan, rollout.state())
 
     def rollback(self, rollout_id: str, clusters: Sequence[str], *, yes: bool) -> None:
         """Take changed clusters back to what they ran before, with their jobs.
@@ -101,6 +131,7 @@ class Steering:
         """
         rollout = self._ours(rollout_id)
         names = _chosen(rollout, clusters)
+        self._require(verbs.preview(rollout, Verb.ROLLBACK, names, by=operator()))
         asked = ", ".join(names) if names else f"all that rollout {rollout.id} has changed"
         self.console.confirm(
             f"Take back {asked}, to the image and config of before?",
@@ -113,7 +144,10 @@ class Steering:
             back = _taken_back(rollout.state(), names)
             if not back:
                 raise
-            self.console.say(f"taken back: {', '.join(back)}; next: invoke status")
+            self.console.say(f"rolled back: {', '.join(back)}; next: invoke status")
+            ways = [each.back for each in back.values() if each.back is not None]
+            if any(way.outcome is Outcome.WITHOUT_JOBS for way in ways):
+                raise without_jobs(rollout.plan, back) from None
 
     def unlock(self, rollout_id: str, clusters: Sequence[str], *, yes: bool) -> None:
         """End leases that nobody works by: of the rollout, or whoever's on ``clusters``.
@@ -141,7 +175,7 @@ class Steering:
         names = {*marks, *(lease.cluster for lease, _ in held)}
         again = (f" {rollout_id}" if rollout_id else "") + _flags(clusters)
         self.console.confirm(
-            f"Give {count(len(names), 'cluster')} free? What their rollout still owes them stays"
+            f"Release {count(len(names), 'cluster')}? What their rollout still owes them stays"
             " undone: a start, or jobs that are in the vault.",
             yes=yes,
             refused_next=f"invoke rollouts.unlock{again} --yes",
@@ -152,12 +186,12 @@ class Steering:
             with self._head(name) as head:
                 remove_mark(head, rollout=mark.rollout)
         for name in sorted(names):
-            self.console.say(f"{name} is free; invoke status --cluster {name}")
-            self.console.say(f"  its backups: invoke jobs.vault --cluster {name}")
+            self.console.say(f"{name} is released; {self._what_is_left(name)}")
 
     def _marks(self, held: Sequence[str], names: Sequence[str]) -> dict[str, Mark]:
         """What the heads bear, of operators of other machines too, as far as they answer."""
         fleet = self.fleet()
+        names = [name for name in names if name not in held]
         chosen = [one.name for one in select_clusters(fleet, names, every=False)] if names else []
         found: dict[str, Mark] = {}
         for name in dict.fromkeys((*held, *chosen)):
@@ -187,9 +221,22 @@ class Steering:
             chosen = _chosen(rollout, names) or list(targets)
             places += [Names(name=name, identity=targets[name].identity) for name in chosen]
         else:
-            places += select_clusters(self.fleet(), names, every=False)
+            # By its lease too: it may have left the fleet file.
+            left = {name: held_as(self.project, name) for name in names}
+            places += [place for found in left.values() for place in found]
+            rest = [name for name in names if not left[name]]
+            places += select_clusters(self.fleet(), rest, every=False) if rest else ()
         leases = ((lease_of(self.project, place), place) for place in places)
         return [(one, place) for one, place in leases if one and rollout_id in {"", one.rollout}]
+
+    def _what_is_left(self, name: str) -> str:
+        if name in self.fleet().clusters:
+            vault = f"invoke jobs.vault --cluster {name}"
+            return f"next: invoke status --cluster {name}; its backups: {vault}"
+        return (
+            "it is not in the fleet file any more. Machines of it may still run: to look at them"
+            f" or stop them, put {name} back into it. Its backups: invoke jobs.vault"
+        )
 
     def _end(self, lease: Lease, cluster: Holdable) -> None:
         known = {rollout.id: rollout for rollout in Rollouts(self.project.state).all()}
@@ -207,8 +254,12 @@ class Steering:
     def _ours(self, rollout_id: str) -> Rollout:
         """The rollout, which can be carried out here: nothing is asked of one that cannot."""
         rollout = self._open(rollout_id)
-        require_fleet(self.project, self.fleet(), rollout)
+        require_fleet(self.project, rollout)
         return rollout
+
+    def _require(self, wish: Preview) -> None:
+        """Refuse what would have to be done to clusters that have left the fleet file."""
+        require_clusters(self.fleet(), wish.rollout, wish.after)
 
     def _do(self, rollout: Rollout, answer: Answer) -> None:
         self.console.say(f"rollout {rollout.id}: {answer.text}")
@@ -239,12 +290,15 @@ def _chosen(rollout: Rollout, names: Sequence[str]) -> list[str]:
     return [one for one in known if any(fnmatchcase(one, name) for name in names)]
 
 
-def _taken_back(state: State, names: Sequence[str]) -> list[str]:
-    """The clusters that were to go back, if that is over and all of them are, with their jobs."""
-    ways = {name: one.back for name, one in state.clusters.items() if one.back is not None}
-    wanted = list(names or ways)
-    done = all((way := ways.get(name)) and way.outcome is Outcome.DONE for name in wanted)
-    return wanted if state.result is not None and done else []
+def _taken_back(state: State, names: Sequence[str]) -> dict[str, ClusterState]:
+    """The clusters that were to go back, if that is over and all of them are."""
+    meant = {
+        name: each
+        for name, each in state.clusters.items()
+        if (name in names if names else each.back is not None)
+    }
+    done = all(each.back is not None and each.back.outcome in GOOD for each in meant.values())
+    return meant if state.result is not None and done else {}
 
 
 def _flags(names: Sequence[str]) -> str:

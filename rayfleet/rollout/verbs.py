@@ -7,16 +7,19 @@ it out.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from rayfleet.cluster.lease import Lease, Names, Place, lease_of, release_cluster
 from rayfleet.errors import UnknownCluster, UsageError
 from rayfleet.rollout.journal.records import Kind, Record
 from rayfleet.rollout.journal.store import Rollout
 from rayfleet.rollout.model import Change, Output, Plan
-from rayfleet.rollout.requests import Verb
-from rayfleet.rollout.state import FAILURES, GOOD, ClusterState, Outcome, State
+from rayfleet.rollout.requests import Verb, apply_request
+from rayfleet.rollout.state import ClusterState, State
+from rayfleet.rollout.tell.facts import lost_jobs, standing
+from rayfleet.rollout.tell.words import count
 from rayfleet.waiting import wait_until
 
 ENDING_SECONDS = 60.0
@@ -44,7 +47,8 @@ def pause(rollout: Rollout, *, by: str) -> Answer:
     if not rollout.running():
         resume = f"invoke rollouts.resume {rollout.id}"
         return Answer(text=f"nobody carries it out; to go on: {resume}", drive=False)
-    answer = _ask(rollout, Verb.PAUSE, by=by, text="it finishes what is in hand, then it pauses")
+    wish = preview(rollout, Verb.PAUSE, by=by)
+    answer = _ask(wish, "it finishes what is in hand, then it pauses")
     # Nobody there any more: that is a pause as well.
     return Answer(text=answer.text, drive=False)
 
@@ -54,21 +58,27 @@ def promote(rollout: Rollout, *, by: str, full: bool = False) -> Answer:
     there are no bakes from now on.
 
     Raises:
-        UsageError: the rollout is finished.
+        UsageError: the rollout is finished, or goes on without any bake to end.
     """
     _require_open(rollout)
+    wish = preview(rollout, Verb.PROMOTE, by=by, full=full)
+    if not wish.changes and rollout.running():
+        raise _nothing(rollout, "no bake goes on, and no gate is inconclusive")
     text = "it goes on without any further bake" if full else "it goes on with what comes next"
-    return _ask(rollout, Verb.PROMOTE, by=by, text=text, more={"full": True} if full else {})
+    return _ask(wish, text)
 
 
 def abort(rollout: Rollout, *, by: str) -> Answer:
     """Begin no further cluster, finish those in hand, and be finished.
 
     Raises:
-        UsageError: the rollout is finished.
+        UsageError: the rollout is finished, or is being aborted.
     """
     _require_open(rollout)
-    return _ask(rollout, Verb.ABORT, by=by, text="it finishes what is in hand, then it ends")
+    wish = preview(rollout, Verb.ABORT, by=by)
+    if not wish.changes and rollout.running():
+        raise _nothing(rollout, "it is being aborted already")
+    return _ask(wish, "it finishes what is in hand, then it ends")
 
 
 def retry(rollout: Rollout, clusters: Sequence[str] = (), *, by: str) -> Answer:
@@ -79,14 +89,11 @@ def retry(rollout: Rollout, clusters: Sequence[str] = (), *, by: str) -> Answer:
         UsageError: there is nothing to try again, or a named one has not failed.
         UnknownCluster: a name is not of this rollout.
     """
-    plan, state = rollout.plan, rollout.state()
-    chosen = _chosen(
-        rollout, clusters, plan, state, fits=_may_retry, what="has failed", verb=Verb.RETRY
-    )
-    if not chosen and not state.aborted:
+    wish = _fitting(rollout, Verb.RETRY, clusters, by=by, what="have failed")
+    if not wish.changes:
         raise _nothing(rollout, "no cluster of it has failed")
-    text = f"tried again: {_named(chosen)}" if chosen else "it goes on where it was aborted"
-    return _ask(rollout, Verb.RETRY, by=by, clusters=clusters, text=text)
+    chosen = wish.chosen
+    return _ask(wish, f"tried again: {_named(chosen)}" if chosen else "it goes on with the others")
 
 
 def skip(rollout: Rollout, clusters: Sequence[str], *, by: str) -> Answer:
@@ -101,18 +108,35 @@ def skip(rollout: Rollout, clusters: Sequence[str], *, by: str) -> Answer:
             "no cluster is named to be left out",
             next_step=f"invoke rollouts.skip {rollout.id} --cluster NAME",
         )
-    plan, state = rollout.plan, rollout.state()
-    _chosen(rollout, clusters, plan, state, fits=_may_skip, what="can be left out", verb=Verb.SKIP)
-    answer = _ask(
-        rollout, Verb.SKIP, by=by, clusters=clusters, text=f"left out: {_named(clusters)}"
-    )
+    wish = _fitting(rollout, Verb.SKIP, clusters, by=by, what="can be left out")
+    state = wish.before
+    answer = _ask(wish, f"left out: {_named(clusters)}")
     if not state.paused and state.result is None:
         return answer
     # Who leaves one out of a rollout that rests does not ask it to go on with the others.
     held = [name for name in clusters if state.clusters[name].held]
     flags = "".join(f" --cluster {name}" for name in held)
-    free = f"; to give {_named(held)} free: invoke rollouts.unlock {rollout.id}{flags}"
+    free = f"; to release {_named(held)}: invoke rollouts.unlock {rollout.id}{flags}"
     return Answer(text=answer.text + (free if held else ""), drive=False)
+
+
+def left_as_they_are(wish: Preview) -> list[str]:
+    """What a skip means for clusters that were changed already: one line each, then how each is
+    mended."""
+    lines = []
+    for name in wish.chosen:
+        cluster = wish.after.clusters[name]
+        if any(way and way.left_out and way.touched for way in (cluster.forward, cluster.back)):
+            lines.append(
+                f"{name} is being changed: should that fail, it stays as it is then, maybe down,"
+                " with its jobs only in the vault"
+            )
+        if not cluster.left_changed:
+            continue
+        lost, mend = lost_jobs(wish.rollout.plan, name, cluster)
+        jobs = f"; only in the vault: {count(len(lost), 'job')}, {_named(lost)}" if lost else ""
+        lines += [f"{name} was changed and may be down{jobs}", f"  next: {mend}"]
+    return lines
 
 
 def rollback(rollout: Rollout, clusters: Sequence[str] = (), *, by: str) -> Answer:
@@ -123,28 +147,67 @@ def rollback(rollout: Rollout, clusters: Sequence[str] = (), *, by: str) -> Answ
         UsageError: there is nothing to take back, or it is not known what a named one ran.
         UnknownCluster: a name is not of this rollout.
     """
-    plan, state = rollout.plan, rollout.state()
-    chosen = _chosen(
-        rollout,
-        clusters,
-        plan,
-        state,
-        fits=_may_go_back,
-        what="was changed and not taken back",
-        verb=Verb.ROLLBACK,
-    )
-    if not chosen:
-        raise _nothing(rollout, "no cluster of it was changed and is not taken back")
+    what = "were changed and not rolled back"
+    wish = _fitting(rollout, Verb.ROLLBACK, clusters, by=by, what=what)
+    if not wish.chosen:
+        raise _nothing(rollout, "no cluster of it was changed and is not rolled back")
     for name in clusters:
-        target = plan.targets[name]
+        target = rollout.plan.targets[name]
         if target.change is Change.RESTART and not target.previous:
             raise UsageError(
                 f"{name} cannot be taken back",
                 why="the config that it ran with before is not known",
                 next_step=f"invoke rollouts.retry {rollout.id} --cluster {name}",
             )
-    text = f"taken back: {_named(chosen)}"
-    return _ask(rollout, Verb.ROLLBACK, by=by, clusters=clusters, text=text)
+    return _ask(wish, f"taken back: {_named(wish.chosen)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """A request that is not made yet, and the state of its rollout with it and without.
+
+    ``chosen`` are the clusters that it changes, ``data`` what its record says.
+    """
+
+    rollout: Rollout
+    data: Output
+    before: State
+    after: State
+    chosen: tuple[str, ...]
+
+    @property
+    def changes(self) -> bool:
+        """Whether it changes anything."""
+        return self.before != self.after
+
+
+def preview(
+    rollout: Rollout, verb: Verb, clusters: Sequence[str] = (), *, by: str, full: bool = False
+) -> Preview:
+    """What a request would change, by the rules with which the journal is read. Nothing is asked.
+
+    Raises:
+        UnknownCluster: a name is not of this rollout.
+    """
+    plan, before = rollout.plan, rollout.state()
+    _require_known(rollout, plan, clusters)
+    data: dict[str, object] = {"verb": verb.value, "clusters": list(clusters), "by": by}
+    data |= {"full": True} if full else {}
+    record = Record(number=1, at=datetime.now(UTC), kind=Kind.REQUEST, data=data)
+    after = apply_request(plan, before, record)
+    changed = (
+        name
+        for name in clusters or before.clusters
+        if _changed(verb, before.clusters[name], after.clusters[name])
+    )
+    return Preview(rollout=rollout, data=data, before=before, after=after, chosen=tuple(changed))
+
+
+def _changed(verb: Verb, before: ClusterState, after: ClusterState) -> bool:
+    """Whether the request means the cluster: a rollback also withdraws what was to be retried."""
+    if verb is Verb.ROLLBACK:
+        return after.back is not None and before.back != after.back
+    return before != after
 
 
 def unlock(place: Place, rollout: Rollout, clusters: Sequence[str] = ()) -> tuple[Lease, ...]:
@@ -179,18 +242,9 @@ def unlock(place: Place, rollout: Rollout, clusters: Sequence[str] = ()) -> tupl
     return tuple(ours.values())
 
 
-def _ask(
-    rollout: Rollout,
-    verb: Verb,
-    *,
-    by: str,
-    text: str,
-    clusters: Sequence[str] = (),
-    more: Output | None = None,
-) -> Answer:
-    data = {"verb": verb.value, "clusters": list(clusters), "by": by, **(more or {})}
-    asked = rollout.append(Kind.REQUEST, data=data)
-    return Answer(text=text, drive=not _heard(rollout, asked))
+def _ask(wish: Preview, text: str) -> Answer:
+    asked = wish.rollout.append(Kind.REQUEST, data=wish.data)
+    return Answer(text=text, drive=not _heard(wish.rollout, asked))
 
 
 def _heard(rollout: Rollout, asked: Record) -> bool:
@@ -225,27 +279,21 @@ def _nothing(rollout: Rollout, why: str) -> UsageError:
     )
 
 
-def _chosen(
-    rollout: Rollout,
-    clusters: Sequence[str],
-    plan: Plan,
-    state: State,
-    *,
-    fits: Callable[[ClusterState], bool],
-    what: str,
-    verb: Verb,
-) -> list[str]:
-    """The clusters that a request means: those that are named, or all that fit."""
-    _require_known(rollout, plan, clusters)
-    fitting = [name for name, cluster in state.clusters.items() if fits(cluster)]
-    wrong = [name for name in clusters if name not in fitting]
+def _fitting(
+    rollout: Rollout, verb: Verb, clusters: Sequence[str], *, by: str, what: str
+) -> Preview:
+    """The request, of which every named cluster is changed; ``what`` says of which that is so."""
+    wish = preview(rollout, verb, clusters, by=by)
+    wrong = [name for name in clusters if name not in wish.chosen]
     if wrong:
+        fitting = preview(rollout, verb, list(rollout.plan.targets), by=by).chosen
+        stands = ", ".join(f"{name} is {standing(wish.before.clusters[name])}" for name in wrong)
         raise UsageError(
             f"{verb} does not fit {', '.join(wrong)}",
-            why=f"of this rollout {what}: {', '.join(fitting) or 'none'}",
+            why=f"{stands}; of this rollout {what}: {', '.join(fitting) or 'none'}",
             next_step=f"invoke rollouts.show {rollout.id}",
         )
-    return list(clusters) or fitting
+    return wish
 
 
 def _require_known(rollout: Rollout, plan: Plan, clusters: Sequence[str]) -> None:
@@ -256,25 +304,6 @@ def _require_known(rollout: Rollout, plan: Plan, clusters: Sequence[str]) -> Non
             why=f"it has {', '.join(plan.targets)}",
             next_step=f"invoke rollouts.show {rollout.id}",
         )
-
-
-def _may_retry(cluster: ClusterState) -> bool:
-    bad = FAILURES | {Outcome.INCONCLUSIVE}
-    ways = [way for way in (cluster.forward, cluster.back) if way is not None]
-    return any(way.outcome in bad for way in ways)
-
-
-def _may_skip(cluster: ClusterState) -> bool:
-    forward, back = cluster.forward, cluster.back
-    done = forward is not None and forward.outcome in GOOD and back is None
-    return not done and not (forward is not None and forward.outcome is Outcome.SKIPPED)
-
-
-def _may_go_back(cluster: ClusterState) -> bool:
-    forward, back = cluster.forward, cluster.back
-    if forward is None or not forward.touched:
-        return False
-    return back is None or back.outcome in FAILURES or back.outcome is Outcome.INCONCLUSIVE
 
 
 def _named(names: Sequence[str], *, most: int = 8) -> str:

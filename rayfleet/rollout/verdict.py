@@ -17,7 +17,8 @@ def result_of(state: State) -> Result:
     taken_back = any(c.back is not None and not _is_left_out(c) for c in clusters)
     if state.aborted or taken_back or not outcomes <= GOOD | {Outcome.SKIPPED}:
         return Result.ABORTED
-    return Result.WITHOUT_JOBS if Outcome.WITHOUT_JOBS in outcomes else Result.DONE
+    without = Outcome.WITHOUT_JOBS in outcomes or any(_left_jobs(each) for each in clusters)
+    return Result.WITHOUT_JOBS if without else Result.DONE
 
 
 def budget_spent(plan: Plan, state: State) -> bool:
@@ -75,6 +76,11 @@ def _has_failed(cluster: ClusterState) -> bool:
     """Whether a way has failed of a cluster that nobody left out."""
     ways = (cluster.forward, cluster.back)
     return not _is_left_out(cluster) and any(way and way.outcome in FAILURES for way in ways)
+
+
+def _left_jobs(cluster: ClusterState) -> bool:
+    """Whether it was left out while jobs of it are only in the vault."""
+    return cluster.left_changed and bool(cluster.not_given_back)
 
 
 def _is_gone(canary: ClusterState) -> bool:

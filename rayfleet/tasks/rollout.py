@@ -115,11 +115,26 @@ def retry(context: Context, cluster: list[str], rollout: str = "", json: bool = 
 @task(
     positional=["rollout"],
     iterable=["cluster"],
-    help={"rollout": ROLLOUT, "cluster": "The cluster, by name or glob; repeatable.", "json": JSON},
+    help={
+        "rollout": ROLLOUT,
+        "cluster": "The cluster, by name or glob; repeatable.",
+        "yes": YES,
+        "json": JSON,
+    },
 )
-def skip(context: Context, cluster: list[str], rollout: str = "", json: bool = False) -> None:
-    """Leave clusters out; a failed one counts no more."""
-    _steering(context, json).skip(rollout, cluster)
+def skip(
+    context: Context,
+    cluster: list[str],
+    rollout: str = "",
+    yes: bool = False,
+    json: bool = False,
+) -> None:
+    """Leave clusters out; a failed one counts no more.
+
+    One that was changed stays as it is, maybe down: that is asked about, and the rollout then
+    ends with exit code 7 if jobs are only in the vault.
+    """
+    _steering(context, json).skip(rollout, cluster, yes=yes)
 
 
 @task(

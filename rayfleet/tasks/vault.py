@@ -39,6 +39,7 @@ def backup(context: Context, cluster: str, json: bool = False) -> None:
         "cluster": ONE_CLUSTER,
         "backup": "Which backup, as jobs.vault lists it. Default: the latest complete one.",
         "job": "Give only this job back; repeatable.",
+        "stopped": "With --job: also if it was stopped after it was saved, as by a rollout.",
         "per-second": "How many of the jobs that start at once are submitted per second.",
         "watch": "Seconds to watch the jobs while they start; 0: do not.",
         "dry-run": "Say what would become of each job, submit none.",
@@ -50,6 +51,7 @@ def restore(
     cluster: str,
     job: list[str],
     backup: str = "",
+    stopped: bool = False,
     per_second: str = "5",
     watch: str = "60",
     dry_run: bool = False,
@@ -62,9 +64,16 @@ def restore(
     """
     from rayfleet.arguments import parse_number
     from rayfleet.cluster.lifecycle import alone
+    from rayfleet.errors import UsageError
     from rayfleet.job.preserve import Preserver
     from rayfleet.rollout.held import open_free_head
 
+    if stopped and not job:
+        raise UsageError(
+            "--stopped names no job",
+            why="a job that its user has stopped would come back as well",
+            next_step="invoke jobs.vault --cluster " + cluster + ", then: --stopped --job NAME",
+        )
     session = open_session(context)
     fleet = session.fleet()
     target = one_cluster(fleet, cluster)
@@ -72,8 +81,9 @@ def restore(
     seconds = parse_number(watch, "--watch", smallest=0.0)
     enter = partial(open_free_head, session.project, fleet)
     preserver = Preserver(session.project, fleet, session.console, enter=enter)
+    again = job if stopped else ()
     if dry_run:
-        plan = preserver.plan_restore(target, backup_id=backup, only=job)
+        plan = preserver.plan_restore(target, backup_id=backup, only=job, stopped=again)
         plan.show(session.console, as_json=json)
         return
     with (
@@ -81,7 +91,12 @@ def restore(
         alone(session.project, target),
     ):
         report = preserver.restore(
-            target, backup_id=backup, only=job, per_second=rate, watch=seconds
+            target,
+            backup_id=backup,
+            only=job,
+            stopped=again,
+            per_second=rate,
+            watch=seconds,
         )
     report.show(session.console, as_json=json)
     report.raise_failures()
@@ -92,7 +107,7 @@ def restore(
     help={
         "cluster": "Only backups of these clusters, by name or glob; repeatable.",
         "backup": "Show the jobs of this backup.",
-        "prune": "Delete the backups that are older, and the packages that only they need.",
+        "prune": "Delete older backups that no rollout needs, and packages that only they need.",
         "older-than": "With --prune: the age from which a backup is deleted.",
         "dry-run": "With --prune: only say what would be deleted.",
         "yes": "With --prune: do not ask.",
@@ -110,9 +125,12 @@ def vault(
     json: bool = False,
 ) -> None:
     """List the backups of jobs, show one, or prune them."""
+    from functools import partial
+
     from rayfleet.arguments import parse_age
     from rayfleet.job.preserve import Preserver
     from rayfleet.job.vault import listing
+    from rayfleet.rollout.uses.backups import needed_backups
 
     session = open_session(context)
     fleet = session.fleet()
@@ -120,7 +138,15 @@ def vault(
     names = [one.name for one in chosen(fleet, cluster, every=not cluster)] if cluster else []
     if prune:
         age = parse_age(older_than, "--older-than")
-        listing.prune(session.console, kept, age, dry_run=dry_run, yes=yes, as_json=json)
+        listing.prune(
+            session.console,
+            kept,
+            age,
+            protect=partial(needed_backups, session.project.state),
+            dry_run=dry_run,
+            yes=yes,
+            as_json=json,
+        )
     elif backup:
         listing.show_backup(session.console, kept, backup, as_json=json)
     else:

@@ -29,6 +29,8 @@ def test_a_release_is_proposed_and_once_merged_restarted(
         "INVOKE_STATE": str(released.state),
         "CLUSTERS": CLUSTER,
         "IMAGE": "cluster",
+        "RESTART_RUNNER": "ops-1",
+        "RUNNER_ENVIRONMENT": "self-hosted",
     }
     first = make_checkout(tmp_path, environment)
     add_fleet(first)

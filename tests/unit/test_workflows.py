@@ -6,7 +6,9 @@ import os
 import re
 import stat
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -150,7 +152,7 @@ SCRIPTS = sorted({path for each in WORKFLOWS.values() for path in scripts_of(eac
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
 def test_the_tasks_of_a_script_exist_with_their_flags(script: Path) -> None:
     found = list(invocations(script.read_text()))
-    assert found or script.name == "propose.sh"
+    assert found or script.name in {"propose.sh", "lasting.sh"}
     for name, *words in found:
         task: Any = ns[name]
         used = {word.removeprefix("--") for word in words if word.startswith("--")}
@@ -161,6 +163,75 @@ def test_the_tasks_of_a_script_exist_with_their_flags(script: Path) -> None:
 def test_a_script_stops_at_the_first_error(script: Path) -> None:
     assert "set -euo pipefail" in script.read_text()
     assert subprocess.run(["bash", "-n", script], timeout=60).returncode == 0
+
+
+def lasting(state: Path | str, **changed: str) -> subprocess.CompletedProcess[str]:
+    """The first script of a restart, on a runner whose folder of state is ``state``."""
+    given = {
+        "PATH": os.environ["PATH"],
+        "RESTART_RUNNER": "ops-1",
+        "RUNNER_ENVIRONMENT": "self-hosted",
+        "INVOKE_STATE": str(state),
+    }
+    return subprocess.run(
+        [ROOT / "scripts" / "ci" / "lasting.sh"],
+        cwd=ROOT,
+        env=given | changed,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@pytest.fixture
+def kept() -> Iterator[Path]:
+    """A folder that is on a disk, whatever /tmp is here."""
+    with TemporaryDirectory(dir=ROOT.parent) as folder:
+        yield Path(folder)
+
+
+def test_a_restart_first_sees_that_its_state_lasts() -> None:
+    """On a runner of GitHub's the vault, the journal and the leases went with the run."""
+    restart = WORKFLOWS["restart"]
+    (runner,) = (job["runs-on"] for job in restart.jobs.values())
+    assert runner.startswith("${{ vars.RESTART_RUNNER ||")
+    assert restart.document["env"]["INVOKE_STATE"] == "${{ vars.RESTART_STATE }}"
+    assert restart.document["env"]["RESTART_RUNNER"] == "${{ vars.RESTART_RUNNER }}"
+    first, second, *_ = restart.steps()
+    assert "checkout" in first["uses"]
+    assert second == {"run": "scripts/ci/lasting.sh"}
+
+
+def test_a_runner_of_ones_own_with_a_folder_that_stays_may_restart(kept: Path) -> None:
+    ran = lasting(kept)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"RESTART_RUNNER": ""}, "RESTART_RUNNER names no runner"),
+        ({"RUNNER_ENVIRONMENT": "github-hosted"}, "ops-1 is a runner that GitHub deletes"),
+        ({"INVOKE_STATE": ""}, "RESTART_STATE names no folder"),
+        ({"INVOKE_STATE": ".rayfleet"}, "no absolute path"),
+        ({"INVOKE_STATE": "/nowhere/at/all"}, "is not there"),
+        ({"INVOKE_STATE": "/dev/shm"}, "is in memory"),
+        ({"INVOKE_STATE": str(ROOT / "infra")}, "which each run cleans"),
+    ],
+)
+def test_a_restart_that_could_not_be_resumed_is_refused(
+    kept: Path, changed: dict[str, str], said: str
+) -> None:
+    ran = lasting(kept, **changed)
+    assert ran.returncode == 1
+    assert said in ran.stderr
+    assert "\n  next: " in ran.stderr
+
+
+def test_a_folder_of_the_runs_own_does_not_last(kept: Path) -> None:
+    for name in ("GITHUB_WORKSPACE", "RUNNER_TEMP"):
+        (kept / "state").mkdir(exist_ok=True)
+        assert "which each run cleans" in lasting(kept / "state", **{name: str(kept)}).stderr
 
 
 @pytest.mark.parametrize("changes", ["release/changes.patch", "restart/events.jsonl", ".env"])

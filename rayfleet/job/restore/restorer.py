@@ -8,9 +8,8 @@ from contextlib import suppress
 from typing import Protocol
 
 from rayfleet.errors import RayfleetError, ToolFailed, Unreachable, UsageError
-from rayfleet.job.client import Submittable
 from rayfleet.job.dashboard import Unauthorized
-from rayfleet.job.model import Job, JobExists, JobKind, JobStatus
+from rayfleet.job.model import Job, JobExists, JobKind, JobStatus, Submittable
 from rayfleet.job.redaction import redacted
 from rayfleet.job.restore.decide import Action, Decision, Settled, decide
 from rayfleet.job.restore.packages import PackageHost, Packages, Shelf
@@ -82,7 +81,7 @@ def restore(
         Unreachable: the head stopped answering; what was submitted stays.
     """
     jobs = _chosen(backup, only)
-    command = _command(client.cluster, backup, only)
+    command = _command(client.cluster, backup, only, stopped)
     run = _Restore(
         client,
         vault,
@@ -100,11 +99,16 @@ def restore(
         )
     except Unreachable as error:
         raise Unreachable(error.what, why=error.why, next_step=command) from error
-    return _report(client.cluster, backup, only, outcomes)
+    return _report(client.cluster, backup, only, outcomes, stopped)
 
 
 def plan_restore(
-    client: Lists, vault: Archive, backup: Backup, *, only: Sequence[str] = ()
+    client: Lists,
+    vault: Archive,
+    backup: Backup,
+    *,
+    only: Sequence[str] = (),
+    stopped: Collection[str] = (),
 ) -> Report:
     """What :func:`restore` would do, from what the head says now. Nothing is changed.
 
@@ -115,11 +119,11 @@ def plan_restore(
         UsageError: ``only`` names a job that the backup does not give back.
         Unreachable: the head does not answer.
     """
-    rows, endings = _submissions(client), vault.endings_after(backup)
+    rows, endings = _submissions(client), vault.endings_after(backup, stopped=stopped)
     outcomes = {}
     for job in _chosen(backup, only):
         name = job.submission_id
-        decision = decide(job, rows.get(name), ended=endings.get(name))
+        decision = decide(job, rows.get(name), ended=endings.get(name), stopped=name in stopped)
         if decision is Action.REPLACE:
             decision = Settled(
                 outcome=Outcome.PLANNED, reason="the head has a lost job under its id"
@@ -127,17 +131,21 @@ def plan_restore(
         elif decision is Action.SUBMIT:
             decision = Settled(outcome=Outcome.PLANNED)
         outcomes[name] = decision
-    return _report(backup.cluster, backup, only, outcomes)
+    return _report(backup.cluster, backup, only, outcomes, stopped)
 
 
 def _report(
-    cluster: str, backup: Backup, only: Sequence[str], outcomes: Mapping[str, Settled]
+    cluster: str,
+    backup: Backup,
+    only: Sequence[str],
+    outcomes: Mapping[str, Settled],
+    stopped: Collection[str],
 ) -> Report:
     everything = not only
     return Report(
         cluster=cluster,
         backup=backup.id,
-        command=_command(cluster, backup, only),
+        command=_command(cluster, backup, only, stopped),
         jobs=tuple(_named(job, outcomes[job.submission_id]) for job in _chosen(backup, only)),
         infrastructure=tuple(
             job.submission_id for job in backup.jobs if job.infrastructure and everything
@@ -291,8 +299,10 @@ def _chosen(backup: Backup, only: Sequence[str]) -> tuple[SavedJob, ...]:
     return tuple(job for job in backup.restorable if not only or job.submission_id in only)
 
 
-def _command(cluster: str, backup: Backup, only: Sequence[str]) -> str:
+def _command(cluster: str, backup: Backup, only: Sequence[str], stopped: Collection[str]) -> str:
     command = f"invoke jobs.restore --cluster {cluster} --backup {backup.id}"
+    if not set(only).isdisjoint(stopped):
+        command += " --stopped"
     return command + "".join(f" --job {shlex.quote(name)}" for name in only)
 
 

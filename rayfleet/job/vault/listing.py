@@ -10,6 +10,7 @@ from rayfleet.bars import readable
 from rayfleet.job.needs import Needs
 from rayfleet.job.redaction import MASK, redacted
 from rayfleet.job.vault.model import Backup, SavedJob
+from rayfleet.job.vault.pruning import Protect, Pruned
 from rayfleet.job.vault.public import (
     backup_document,
     distinct,
@@ -23,7 +24,7 @@ from rayfleet.job.vault.public import (
     stored_size,
 )
 from rayfleet.job.vault.records import Damaged
-from rayfleet.job.vault.store import Pruned, Vault
+from rayfleet.job.vault.store import Vault
 
 if TYPE_CHECKING:
     from rayfleet.console import Console
@@ -91,21 +92,32 @@ def show_backup(console: Console, vault: Vault, backup_id: str, *, as_json: bool
 
 
 def prune(
-    console: Console, vault: Vault, age: timedelta, *, dry_run: bool, yes: bool, as_json: bool
+    console: Console,
+    vault: Vault,
+    age: timedelta,
+    *,
+    protect: Protect,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
 ) -> None:
     """Delete what is older than ``age`` after asking, or with ``dry_run`` say what would go.
+    What ``protect`` names stays, and is told.
 
     Raises:
         Declined: the operator said no, or nobody is there to ask.
         Locked: a backup is being written.
     """
     now = datetime.now(UTC)
-    pruned = vault.plan_prune(age, now=now)
-    if not (dry_run or pruned == Pruned()):
+    pruned = vault.plan_prune(age, now=now, protect=protect)
+    if not as_json:
+        for backup_id, why in pruned.kept.items():
+            console.say(f"kept: {backup_id}, for {why}")
+    if not (dry_run or pruned.nothing):
         if not as_json:
             _say_pruned(console, pruned, "to delete")
         console.confirm(f"delete {_pruned_text(pruned)}?", yes=yes, refused_next=NEEDS_YES)
-        pruned = vault.prune(age, now=now)
+        pruned = vault.prune(age, now=now, protect=protect)
     if as_json:
         console.json(pruned_document(pruned, dry_run=dry_run))
     elif dry_run:

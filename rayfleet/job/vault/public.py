@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 
 from rayfleet.job.redaction import MASK, looks_secret, redacted
 from rayfleet.job.vault.model import Backup, SavedJob, SavedPackage
+from rayfleet.job.vault.pruning import Pruned
 from rayfleet.job.vault.records import Damaged
-from rayfleet.job.vault.store import Pruned
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -140,6 +140,7 @@ def pruned_document(pruned: Pruned, *, dry_run: bool) -> dict[str, object]:
         "packages": pruned.packages,
         "bytes": pruned.size,
         "leftovers": pruned.leftovers,
+        "kept": dict(pruned.kept),
     }
 
 

@@ -21,8 +21,8 @@ import shutil
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from rayfleet.errors import RayfleetError, UsageError
@@ -31,6 +31,7 @@ from rayfleet.job.model import JobStatus
 from rayfleet.job.vault.document import decode_backup, encode_backup
 from rayfleet.job.vault.hold import alone, shared
 from rayfleet.job.vault.model import Backup, SavedPackage, without_stopped
+from rayfleet.job.vault.pruning import NEVER, Protect, Pruned, needed_ids, nothing_protected
 from rayfleet.job.vault.records import (
     ID,
     SHA256,
@@ -42,8 +43,6 @@ from rayfleet.job.vault.records import (
     read_record,
 )
 
-_NEVER = datetime(1, 1, 1, tzinfo=UTC)
-
 
 class DamagedVault(RayfleetError):
     """Something in the vault is not what was put there."""
@@ -51,17 +50,6 @@ class DamagedVault(RayfleetError):
 
 class NoBackup(UsageError):
     """The vault has no such backup, or none that a restore may take by itself."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pruned:
-    """What pruning deletes, or has deleted: ids of backups, how many packages, the bytes of both,
-    and how many files or folders that killed runs have left."""
-
-    backups: tuple[str, ...] = ()
-    packages: int = 0
-    size: int = 0
-    leftovers: int = 0
 
 
 class Vault:
@@ -220,13 +208,20 @@ class Vault:
                     ended.pop(job.submission_id, None)
         return ended
 
-    def plan_prune(self, older_than: timedelta, *, now: datetime) -> Pruned:
+    def plan_prune(
+        self, older_than: timedelta, *, now: datetime, protect: Protect = nothing_protected
+    ) -> Pruned:
         """What prune would delete now."""
-        return self._prune(older_than, now, delete=False)
+        return self._prune(older_than, now, protect, delete=False)
 
-    def prune(self, older_than: timedelta, *, now: datetime) -> Pruned:
+    def prune(
+        self, older_than: timedelta, *, now: datetime, protect: Protect = nothing_protected
+    ) -> Pruned:
         """Delete the backups that are older, then the packages that no backup names, and what
         killed runs have left. Files that are no backups stay, and so do packages they name.
+
+        ``protect`` is asked which of them somebody needs: they stay, and so do newer ones of the
+        same cluster, which tell which of their jobs have ended since.
 
         Raises:
             Locked: a backup is being written.
@@ -235,26 +230,37 @@ class Vault:
             if not self.root.exists():
                 return Pruned()
         with alone(self._lock):
-            return self._prune(older_than, now, delete=True)
+            return self._prune(older_than, now, protect, delete=True)
 
-    def _prune(self, older_than: timedelta, now: datetime, *, delete: bool) -> Pruned:
-        aged = [one.id for one in self._records() if one.taken and now - one.taken > older_than]
+    def _prune(
+        self, older_than: timedelta, now: datetime, protect: Protect, *, delete: bool
+    ) -> Pruned:
+        known = self._records()
+        kept = needed_ids(known, protect)
+        aged = [one.id for one in known if one.taken and now - one.taken > older_than]
         leftovers = _listed(self._incoming)
         with refusing(self.root, action="prune"):
-            old = [backup_id for backup_id in aged if self._path(backup_id).is_file()]
+            there = [backup_id for backup_id in aged if self._path(backup_id).is_file()]
+            old = [backup_id for backup_id in there if backup_id not in kept]
             going = {self._path(backup_id) for backup_id in old}
             staying = [path for path in _listed(self._backups) if path not in going]
             # From the raw bytes: what a damaged or newer document names must stay as well.
             needed = {name for path in staying if path.is_file() for name in named_packages(path)}
-            kept = [path for path in _listed(self._packages) if SHA256.fullmatch(path.name)]
-            spare = [path for path in kept if path.name not in needed]
+            packages = [path for path in _listed(self._packages) if SHA256.fullmatch(path.name)]
+            spare = [path for path in packages if path.name not in needed]
             size = sum(path.stat().st_size for path in (*going, *spare))
             if delete:
                 # Backups first: no kill in between leaves one without its packages.
                 _delete(self._backups, going)
                 _delete(self._packages, spare)
                 self._sweep()
-        return Pruned(backups=tuple(old), packages=len(spare), size=size, leftovers=len(leftovers))
+        return Pruned(
+            backups=tuple(old),
+            packages=len(spare),
+            size=size,
+            leftovers=len(leftovers),
+            kept={backup_id: kept[backup_id] for backup_id in there if backup_id in kept},
+        )
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -279,7 +285,7 @@ class Vault:
         """What the documents hold, newest first; of no cluster is what does not say of which."""
         paths = [path for path in _listed(self._backups) if not cluster or may_be(path, cluster)]
         found = [one for one in map(read_record, paths) if one is not None]
-        return sorted(found, key=lambda one: (one.taken or _NEVER, one.id), reverse=True)
+        return sorted(found, key=lambda one: (one.taken or NEVER, one.id), reverse=True)
 
     def _checked(self, found: Backup | Damaged) -> Backup | Damaged:
         """``found``, or what its lack of packages makes of it."""

@@ -122,7 +122,7 @@ class Journal:
             self._pending.append(waiting)
         with self._commit:
             if waiting.record is None and waiting.error is None:
-                self._write_pending()
+                self._write_pending(waiting)
         if waiting.record is None:
             raise waiting.error or RuntimeError("a record was neither written nor refused")
         return waiting.record
@@ -154,32 +154,47 @@ class Journal:
             if kept is None:
                 os.close(file)
 
-    def _write_pending(self) -> None:
+    def _write_pending(self, own: _Waiting) -> None:
         """As the first of the threads that wait: write what all of them have brought."""
-        with self._guard:
-            batch, self._pending = self._pending, []
-        lines = b""
+        batch: list[_Waiting] = []
         try:
+            with self._guard:
+                batch, self._pending = self._pending, []
             with refusing(self.path), self._opened() as file:
                 self._take(file)
                 self._catch_up(file)
                 self._cut(file)
-                lines = self._numbered(batch)
-                try:
-                    self.write(file, lines)
-                except OSError:
-                    os.ftruncate(file, self._end)
-                    raise
-        except BaseException as error:
+                self._commit_all(file, batch)
+        except Exception as error:
             for waiting in batch:
                 waiting.record, waiting.error = None, waiting.error or error
-            if not isinstance(error, Exception):
-                raise
-            return
+        except BaseException:
+            # A second Ctrl-C, in the main thread: none of the other threads' business. What they
+            # have brought is theirs to write.
+            left = [waiting for waiting in batch if not self._is_settled(waiting)]
+            for waiting in left:
+                waiting.record = None
+            with self._guard:
+                self._pending = [each for each in left if each is not own] + self._pending
+            raise
+
+    def _is_settled(self, waiting: _Waiting) -> bool:
+        """Whether its record is in the file, or refused."""
+        record = waiting.record
+        return waiting.error is not None or (record is not None and record.number <= self._count)
+
+    def _commit_all(self, file: int, batch: list[_Waiting]) -> None:
+        """Write what is in ``batch``; whatever comes between, all of it is there or nothing."""
+        before = self._end
+        lines = self._numbered(batch)
         written = [waiting.record for waiting in batch if waiting.record is not None]
-        self._fresh += written
-        self._count += len(written)
-        self._end += len(lines)
+        fresh, count = [*self._fresh, *written], self._count + len(written)
+        try:
+            self.write(file, lines)
+        except BaseException:
+            os.ftruncate(file, before)
+            raise
+        self._fresh, self._count, self._end = fresh, count, before + len(lines)
 
     def _numbered(self, batch: list[_Waiting]) -> bytes:
         lines: list[bytes] = []

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rayfleet.job.restore.report import Outcome
 from rayfleet.job.restore.watch import dropped
-from rayfleet.rollout.model import Output, Owed
+from rayfleet.rollout.model import Output, Owed, restore_command
 from rayfleet.rollout.steps.site import Site
 
 if TYPE_CHECKING:
@@ -54,10 +54,11 @@ def watch(site: Site) -> Output:
                 break
         found |= {one.job_id: one for one in outcomes}
         lost.append((owed, [one.job_id for one in outcomes if one.outcome in _LOST]))
+    again = [replace(owed, jobs=tuple(names)) for owed, names in lost if names]
     return {
         "jobs": [one.document() for one in found.values()],
         "lost": [name for _, names in lost for name in names],
-        "next": "; ".join(_again(site, owed, names) for owed, names in lost if names),
+        "next": "; ".join(restore_command(site.cluster.name, owed) for owed in again),
     }
 
 
@@ -71,8 +72,3 @@ def _restored(site: Site, owed: Owed, *, watch: float | None) -> tuple[JobOutcom
         watch=watch,
     )
     return report.jobs
-
-
-def _again(site: Site, owed: Owed, names: list[str]) -> str:
-    words = ["invoke", "jobs.restore", "--cluster", site.cluster.name, "--backup", owed.backup]
-    return shlex.join([*words, *(word for name in names for word in ("--job", name))])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rayfleet.cluster.started import last_started, read_start, record_start
 from rayfleet.errors import Drift, RayfleetError, ToolFailed, Unreachable
 from rayfleet.job.dashboard import Unauthorized
-from rayfleet.rollout.model import Change, Output, owed_of
+from rayfleet.rollout.model import Change, Output, owed_of, restore_command
 from rayfleet.rollout.steps.last_look import last_look
 from rayfleet.rollout.steps.site import Site
 from rayfleet.waiting import wait_until
@@ -50,7 +50,7 @@ def _looked_at(site: Site) -> Output:
             for owed in owed_of(seen):
                 site.narrate(
                     f"{len(owed.jobs)} jobs end with it and are saved; when it runs again: "
-                    f"invoke jobs.restore --cluster {site.cluster.name} --backup {owed.backup}"
+                    + restore_command(site.cluster.name, owed)
                 )
         return seen
     with suppress(Unreachable):  # a dead head is nobody's

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rayfleet.cluster.started import read_start
 from rayfleet.errors import Drift, RayfleetError, ToolFailed, Unreachable, UsageError
 from rayfleet.job.dashboard import Unauthorized
-from rayfleet.rollout.model import Change, Output, Unhealthy
+from rayfleet.rollout.model import Change, Output, Unhealthy, restore_command
 from rayfleet.rollout.performer import LeftAlone
 from rayfleet.rollout.steps.site import Site
 
@@ -125,10 +125,7 @@ def _decide(site: Site, trouble: str) -> None:
 def _replaced(site: Site) -> Drift:
     name, planned = site.cluster.name, site.task.target.head
     # Whoever made the new head has not given back what an earlier try has taken.
-    owed = "".join(
-        f", then: invoke jobs.restore --cluster {name} --backup {one.backup}"
-        for one in site.task.owed
-    )
+    owed = "".join(f", then: {restore_command(name, one)}" for one in site.task.owed)
     return Drift(
         f"{name}: its head was replaced since the plan was made",
         why=f"planned for {planned or 'a cluster without a head'}",

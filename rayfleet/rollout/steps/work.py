@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rayfleet.cluster.lease import hold_cluster, release_cluster
+from rayfleet.cluster.lease import Names, hold_cluster, release_cluster
 from rayfleet.cluster.mark import remove_mark
 from rayfleet.errors import RayfleetError
 from rayfleet.fleet.model import Cluster, Fleet
@@ -19,6 +19,7 @@ from rayfleet.rollout.gates.run import run_gates
 from rayfleet.rollout.model import TOUCHING, Output, Plan, Step, Target
 from rayfleet.rollout.performer import Task
 from rayfleet.rollout.steps import give_back, machines, saving
+from rayfleet.rollout.steps.gone import in_fleet, require_known
 from rayfleet.rollout.steps.links import Links
 from rayfleet.rollout.steps.preflight import preflight
 from rayfleet.rollout.steps.quiesce import quiesce
@@ -55,7 +56,7 @@ class ClusterWork:
         site = Site(
             project=self._project,
             fleet=fleet_of(self._fleet, self._folder, task),
-            cluster=self._cluster(task.target),
+            cluster=require_known(self._fleet, task.plan, task.target),
             folder=self._folder,
             operator=self._operator,
             links=self._links,
@@ -74,8 +75,10 @@ class ClusterWork:
 
     def trouble(self, target: Target) -> str:
         """What is wrong with a cluster while its wave bakes; empty when nothing is."""
+        if not in_fleet(self._fleet, target):
+            return ""  # it is none of ours any more
         fleet = configured(self._fleet, self._folder, back=False)
-        cluster = self._cluster(target)
+        cluster = fleet.clusters[target.cluster]
         try:
             rollout = self._folder.name
             with subject_for(self._project, fleet, cluster, rollout=rollout) as subject:
@@ -90,8 +93,9 @@ class ClusterWork:
 
         Raises:
             Locked: somebody else holds it.
+            LeftFleet: the fleet file has it no more.
         """
-        cluster = self._cluster(target)
+        cluster = require_known(self._fleet, plan, target)
         holding = hold_cluster(self._project, cluster, rollout=plan.id, operator=self._operator)
         with holding as lease:
             try:
@@ -101,17 +105,17 @@ class ClusterWork:
 
     def release(self, plan: Plan, target: Target) -> None:
         """Give the cluster free: it needs nothing of this rollout any more."""
-        cluster = self._cluster(target)
-        path = marked(self._folder, cluster.name)
+        path = marked(self._folder, target.cluster)
         if path.exists():
-            # A head that does not answer keeps its mark until somebody unlocks or replaces it.
-            with suppress(RayfleetError), self._head(cluster) as head:
-                remove_mark(head, rollout=plan.id)
-                path.unlink(missing_ok=True)
-        release_cluster(self._project, cluster, rollout=plan.id)
-
-    def _cluster(self, target: Target) -> Cluster:
-        return self._fleet.clusters[target.cluster]
+            # A head that does not answer, or that nobody finds any more, keeps its mark until
+            # somebody unlocks or replaces it.
+            with suppress(RayfleetError):
+                cluster = require_known(self._fleet, plan, target)
+                with self._head(cluster) as head:
+                    remove_mark(head, rollout=plan.id)
+                    path.unlink(missing_ok=True)
+        names = Names(name=target.cluster, identity=target.identity)
+        release_cluster(self._project, names, rollout=plan.id)
 
     def _head(self, cluster: Cluster) -> Head:
         from rayfleet.cluster.head import Head

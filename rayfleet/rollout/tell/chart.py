@@ -31,6 +31,8 @@ TONES: Mapping[Standing, str] = {
     Standing.DONE: "good",
     Standing.WITHOUT_JOBS: "warn",
     Standing.SKIPPED: "idle",
+    Standing.LEFT_CHANGED: "warn",
+    Standing.LEFT_WITHOUT_JOBS: "warn",
     Standing.UNTOUCHED: "bad",
     Standing.LOCKED: "bad",
     Standing.FAILED: "bad",
@@ -38,6 +40,7 @@ TONES: Mapping[Standing, str] = {
     Standing.ROLLING_BACK: "back",
     Standing.ROLLED_BACK: "back",
     Standing.BACK_WITHOUT_JOBS: "warn",
+    Standing.BACK_INCONCLUSIVE: "warn",
     Standing.NOT_ROLLED_BACK: "bad",
 }
 """The class that gives a standing its colour."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime
 
+from rayfleet.job.redaction import redacted
 from rayfleet.rollout.journal.records import Record
-from rayfleet.rollout.model import Plan
+from rayfleet.rollout.model import Output, Plan
 from rayfleet.rollout.state import State
 from rayfleet.rollout.tell.facts import cluster_seconds, failures, standing, waves_of
 from rayfleet.rollout.tell.jobs import fates_of
@@ -20,7 +22,7 @@ UNFINISHED = "not finished"
 
 
 class Events:
-    """One line of JSON per record, as the journal has it, then one summary.
+    """One line of JSON per record, as the journal has it but for secrets, then one summary.
 
     ``write`` prints a line on stdout and flushes; it is called from a thread of its own.
     ``report`` is the path of the report that the summary names.
@@ -37,7 +39,7 @@ class Events:
         """Print the record."""
         self._begun = self._begun or record.at
         self._last = record, state
-        self._writer.line(record.line())
+        self._writer.line(replace(record, data=_masked(record.data)).line())
 
     def detail(self, cluster: str, text: str) -> None:
         """Details are no events."""
@@ -50,6 +52,19 @@ class Events:
             document = summary_document(self._plan, state, at=record.at, report=self._report)
             self._writer.line(json.dumps(document, separators=(",", ":")))
         self._writer.close(HURRY_SECONDS if hurry else None)
+
+
+def _masked(data: Output) -> Output:
+    """``data`` without what looks like a secret, as deep as it goes."""
+    return {key: _masked_value(value) for key, value in data.items()}
+
+
+def _masked_value(value: object) -> object:
+    if isinstance(value, str):
+        return redacted(value)
+    if isinstance(value, list | tuple):
+        return [_masked_value(each) for each in value]
+    return _masked(value) if isinstance(value, Mapping) else value
 
 
 def result_word(state: State, *, otherwise: str = UNFINISHED) -> str:

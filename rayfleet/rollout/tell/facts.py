@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from rayfleet.rollout.model import Direction, Plan, Step, Target
+from rayfleet.rollout.model import Direction, Plan, Step, Target, restore_command
 from rayfleet.rollout.state import ClusterState, Outcome, State, Way
 from rayfleet.rollout.tell.words import count, safe
 
@@ -20,6 +20,8 @@ class Standing(StrEnum):
     DONE = "done"
     WITHOUT_JOBS = "done, jobs missing"
     SKIPPED = "skipped"
+    LEFT_CHANGED = "skipped, half changed"
+    LEFT_WITHOUT_JOBS = "skipped, jobs missing"
     UNTOUCHED = "failed, untouched"
     LOCKED = "locked, untouched"
     FAILED = "failed"
@@ -27,6 +29,7 @@ class Standing(StrEnum):
     ROLLING_BACK = "rolling back"
     ROLLED_BACK = "rolled back"
     BACK_WITHOUT_JOBS = "rolled back, jobs missing"
+    BACK_INCONCLUSIVE = "rollback inconclusive"
     NOT_ROLLED_BACK = "rollback failed"
     WAITING = "not begun"
 
@@ -48,6 +51,7 @@ _BACK = {
     Outcome.DONE: Standing.ROLLED_BACK,
     Outcome.WITHOUT_JOBS: Standing.BACK_WITHOUT_JOBS,
     Outcome.SKIPPED: Standing.SKIPPED,
+    Outcome.INCONCLUSIVE: Standing.BACK_INCONCLUSIVE,
 }
 
 
@@ -67,6 +71,9 @@ class Failure:
 def standing(cluster: ClusterState) -> Standing:
     """Where a cluster stands. A way that is only asked for changes nothing yet."""
     forward, back = cluster.forward, cluster.back
+    if cluster.left_changed:
+        jobless = bool(cluster.not_given_back)
+        return Standing.LEFT_WITHOUT_JOBS if jobless else Standing.LEFT_CHANGED
     if back is not None and back.begun is not None and not back.again:
         if back.outcome is None:
             return Standing.ROLLING_BACK
@@ -128,6 +135,9 @@ def failures(plan: Plan, state: State) -> tuple[Failure, ...]:
 
 def _failures_of(plan: Plan, target: Target, cluster: ClusterState) -> Iterator[Failure]:
     now = standing(cluster)
+    if cluster.left_changed:
+        yield _left_out(plan, target, cluster)
+        return
     for direction in Direction:
         way = cluster.way(direction)
         if way is None or way.outcome in {None, Outcome.DONE, Outcome.SKIPPED}:
@@ -142,6 +152,44 @@ def _failures_of(plan: Plan, target: Target, cluster: ClusterState) -> Iterator[
             why=why,
             next=following or f"invoke rollouts.show {plan.id}",
         )
+
+
+def _left_out(plan: Plan, target: Target, cluster: ClusterState) -> Failure:
+    direction, way = last_way(cluster) or (Direction.FORWARD, Way())
+    lost, following = lost_jobs(plan, target.cluster, cluster)
+    cause = safe(way.error.get("what", "")).removeprefix(f"{target.cluster}: ")
+    return Failure(
+        cluster=target.cluster,
+        direction=direction,
+        step=way.step,
+        standing=standing(cluster),
+        what="left out after it was changed; it may be down" + (f": {cause}" if cause else ""),
+        why=f"only in the vault: {', '.join(lost)}" if lost else "",
+        next=following,
+    )
+
+
+def lost_jobs(plan: Plan, name: str, cluster: ClusterState) -> tuple[tuple[str, ...], str]:
+    """The jobs that the rollout leaves the cluster ``name`` without, and the commands that give
+    them back. Of one that was left out half changed they start it first, jobs or not."""
+    if cluster.left_changed:
+        owed = cluster.not_given_back
+        steps = [f"invoke rollouts.unlock {plan.id} --cluster {name}"] if cluster.held else []
+        gone = [way.error["left_fleet"] for way in _ways(cluster) if "left_fleet" in way.error]
+        steps += [f"put {name} back into {fleet}" for fleet in gone[:1]]
+        steps += [f"invoke start --cluster {name}"]
+        steps += [restore_command(name, one) for one in owed]
+        jobs = dict.fromkeys(safe(job) for one in owed for job in one.jobs)
+        return tuple(jobs), "; then: ".join(steps)
+    found = last_way(cluster)
+    if found is None or found[1].outcome is not Outcome.WITHOUT_JOBS:
+        return (), ""
+    watch = found[1].outputs.get(Step.WATCH, {})
+    return tuple(safe(each) for each in listed(watch, "lost")), safe(watch.get("next", ""))
+
+
+def _ways(cluster: ClusterState) -> list[Way]:
+    return [way for way in (cluster.forward, cluster.back) if way is not None]
 
 
 def _told(way: Way, direction: Direction) -> tuple[str, str, str]:

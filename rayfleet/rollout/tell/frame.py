@@ -31,6 +31,8 @@ STYLES: Mapping[Standing, str] = {
     Standing.DONE: "green",
     Standing.WITHOUT_JOBS: "yellow",
     Standing.SKIPPED: "dim",
+    Standing.LEFT_CHANGED: "yellow",
+    Standing.LEFT_WITHOUT_JOBS: "yellow",
     Standing.UNTOUCHED: "red",
     Standing.LOCKED: "red",
     Standing.FAILED: "bold red",
@@ -38,6 +40,7 @@ STYLES: Mapping[Standing, str] = {
     Standing.ROLLING_BACK: "magenta",
     Standing.ROLLED_BACK: "magenta",
     Standing.BACK_WITHOUT_JOBS: "magenta",
+    Standing.BACK_INCONCLUSIVE: "yellow",
     Standing.NOT_ROLLED_BACK: "bold red",
 }
 LONGEST_NAME = 28

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import queue
 import re
+import threading
+from dataclasses import replace
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 
 import pytest
@@ -12,9 +16,10 @@ from aiohttp import web
 
 from rayfleet.cluster.health import Observed
 from rayfleet.dashboard import page
-from rayfleet.dashboard.status import Look, Place
+from rayfleet.dashboard.status import Look, Place, Watcher
 from rayfleet.dashboard.style import STYLE
 from rayfleet.errors import Unreachable
+from rayfleet.rollout.progress import WORDS, Progress
 from rayfleet.rollout.tell.style import BASE
 from tests.support.dashboards import config_with
 
@@ -42,6 +47,14 @@ HEALTHY = look(head="h", ray_version="2.60.0", workers={"base": 2}, wanted_worke
 SHORT = look(head="h", ray_version="2.60.0", workers={"base": 1}, wanted_workers={"base": 2})
 DOWN = look(problem="us-east5: cannot reach the head: refused", next_step="invoke status")
 UNKNOWN = look()
+PROGRESS = Progress(
+    rollout="20261122T125500Z-4f2a",
+    operator="olga@desk",
+    word="restarting",
+    step="start",
+    since=datetime(2026, 11, 22, 12, 55, tzinfo=UTC),
+    running=True,
+)
 
 
 @pytest.mark.parametrize(
@@ -59,6 +72,35 @@ def test_a_cluster_has_a_word_and_its_trouble(one: Look, word: str, trouble: str
     assert f">{word}</span>" in shown
     assert trouble in shown
     assert 'href="http://127.0.0.1:5000/"' in shown
+
+
+@pytest.mark.parametrize("one", [HEALTHY, SHORT, DOWN])
+@pytest.mark.parametrize("word", sorted(WORDS))
+def test_a_cluster_that_a_rollout_is_changing_says_so_and_not_that_it_is_unwell(
+    one: Look, word: str
+) -> None:
+    now = replace(one, rollout=replace(PROGRESS, word=word), next_step=PROGRESS.next_step)
+    shown = page.clusters([now], {"us-east5": "/"})
+    assert f">{word}</span>" in shown
+    assert f"{word} by rollout {PROGRESS.rollout} of olga@desk, step start" in shown
+    assert f"invoke rollouts.show {PROGRESS.rollout}" in shown
+    assert not {">unhealthy<", ">unreachable<"} & set(re.findall(r">\w+<", shown))
+    assert f"us-east5 is {word}" in text(page.cause(now, ""))
+
+
+def test_a_watcher_asks_for_the_rollout_at_each_look() -> None:
+    told: queue.Queue[Look] = queue.Queue()
+    where = replace(place(), rollout=lambda: PROGRESS)
+    watcher = Watcher(
+        place=where, changed=lambda _, now: told.put(now), limit=threading.Semaphore(1)
+    )
+    watcher.start()
+    try:
+        now = told.get(timeout=60)
+    finally:
+        watcher.close()
+    assert (now.word, now.failed) == ("restarting", True)
+    assert now.next_step == PROGRESS.next_step
 
 
 def test_a_cluster_that_answers_shows_its_version_and_workers() -> None:

@@ -12,7 +12,7 @@ from rayfleet.errors import RayfleetError
 from rayfleet.rollout import verbs
 from rayfleet.rollout.ending import raise_for
 from rayfleet.rollout.journal.store import Rollout
-from rayfleet.rollout.model import OnFailure, Output, Step
+from rayfleet.rollout.model import Direction, OnFailure, Output, Step
 from rayfleet.rollout.performer import Task
 from rayfleet.rollout.rehearsal import Failure, Mishap, Rehearsal
 from tests.support.rehearsals import create, make_plan, run
@@ -124,3 +124,43 @@ def test_lost_jobs_are_named_per_cluster(rollout: Rollout, tmp_path: Path) -> No
     assert error is not None
     assert "a: a-job0\n  b: b-job0" in error.text()
     assert error.next_step == "invoke status"
+
+
+def test_an_inconclusive_rollback_is_not_called_rolled_back(tmp_path: Path) -> None:
+    made = create(tmp_path, make_plan(["a"], on_failure=OnFailure.ROLLBACK_FAILED))
+    undecided = Failure(
+        cluster="a",
+        step=Step.GATES,
+        direction=Direction.BACK,
+        mishap=Mishap.INCONCLUSIVE,
+        times=99,
+    )
+    error = ending(made, failures=[broken(Step.START), undecided])
+    assert code(error) == 6
+    assert error is not None
+    assert "rolled back" not in error.text()
+    assert "; the rollback is inconclusive: a: the rehearsal's gates went wrong" in error.text()
+    verbs.abort(made, by="bob@lap")
+    after = ending(made)
+    assert after is not None
+    assert "rolled back" not in after.text()
+
+
+@pytest.mark.parametrize("on_failure", [OnFailure.ROLLBACK_FAILED, OnFailure.STOP])
+def test_jobs_that_a_rollback_has_lost_are_named(tmp_path: Path, on_failure: OnFailure) -> None:
+    class Forgetful(Rehearsal):
+        def perform(self, step: Step, task: Task, **more: Any) -> Output:
+            output = super().perform(step, task, **more)
+            if step is not Step.WATCH or task.direction is not Direction.BACK:
+                return output
+            return {**output, "lost": ["a-job0"], "next": "invoke jobs.restore --job a-job0"}
+
+    failures = [broken(Step.GATES)] if on_failure is OnFailure.ROLLBACK_FAILED else []
+    made = create(tmp_path, make_plan(["a"], on_failure=on_failure))
+    error = ending(made, performer=Forgetful(tmp_path, failures=failures))
+    if not failures:
+        verbs.rollback(made, by="bob@lap")
+        error = ending(made, performer=Forgetful(tmp_path))
+    assert error is not None
+    assert "rolled back, but jobs were not given back: a-job0" in error.text()
+    assert "invoke jobs.restore --job a-job0" in error.next_step

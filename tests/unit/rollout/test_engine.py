@@ -20,7 +20,7 @@ from rayfleet.rollout.journal.file import Journal
 from rayfleet.rollout.journal.records import Kind, Record
 from rayfleet.rollout.journal.store import Rollout
 from rayfleet.rollout.model import Direction, OnFailure, Output, Plan, Step, Target
-from rayfleet.rollout.performer import Task
+from rayfleet.rollout.performer import LeftAlone, Task
 from rayfleet.rollout.rehearsal import Failure, Mishap, Rehearsal
 from rayfleet.rollout.state import Outcome, Result, State
 from rayfleet.waiting import wait_until
@@ -264,6 +264,55 @@ def test_a_defect_is_written_without_its_text_and_raised_when_others_are_through
     verbs.retry(rollout, by=BOB)
     assert run(rollout).result is Result.DONE
     assert faults(rollout) == []
+
+
+def test_after_a_defect_of_the_engine_those_in_hand_are_still_told_of(tmp_path: Path) -> None:
+    """It waited for them in silence, for as long as a cluster takes."""
+    wrong, broke, told = (threading.Event() for _ in range(3))
+
+    class Waits(Rehearsal):
+        def perform(self, step: Step, task: Task, **more: Any) -> Output:
+            if (task.target.cluster, step) == ("b", Step.STOP):
+                assert broke.wait(60)
+            if (task.target.cluster, step) == ("b", Step.START):
+                assert told.wait(60), "nobody hears that b has stopped"
+            return super().perform(step, task, **more)
+
+    class Hears(Listener):
+        def hear(self, record: Record, state: State) -> None:
+            super().hear(record, state)
+            if (record.cluster, record.kind) == ("a", Kind.CLUSTER):
+                wrong.set()
+            if (record.cluster, record.kind, record.step) == ("b", Kind.DONE, Step.STOP):
+                told.set()
+
+    def clock() -> float:
+        if wrong.is_set():
+            broke.set()
+            raise ZeroDivisionError("a clock")
+        return 0.0
+
+    audience, rollout = Hears(), create(tmp_path, make_plan(["a", "b"]))
+    with pytest.raises(ZeroDivisionError):
+        run(rollout, performer=Waits(tmp_path), audience=audience, clock=clock)
+    assert outcomes(rollout.state()) == {"a": Outcome.DONE, "b": Outcome.DONE}
+    assert tuple(audience.heard) == rollout.records()
+
+
+def test_no_secret_that_an_error_quotes_is_in_the_journal(tmp_path: Path) -> None:
+    class Quotes(Rehearsal):
+        def perform(self, step: Step, task: Task, **more: Any) -> Output:
+            if step is Step.PREFLIGHT and task.target.cluster == "b":
+                raise LeftAlone("its command is run --token hunter2secret")
+            if step is Step.STOP:
+                why = "curl https://me:hunter2secret@host"
+                raise ToolFailed("TOKEN=hunter2secret failed", why=why, next_step=f"{why} again")
+            return super().perform(step, task, **more)
+
+    rollout = create(tmp_path, make_plan(["a", "b"]))
+    assert run(rollout, performer=Quotes(tmp_path)).result is Result.FAILED
+    assert "hunter2secret" not in rollout.journal.path.read_text()
+    assert rollout.state().clusters["a"].forward.error["what"] == "TOKEN=*** failed"
 
 
 def test_the_audience_hears_every_record_once_in_order_and_from_one_thread(tmp_path: Path) -> None:

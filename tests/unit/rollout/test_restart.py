@@ -8,6 +8,7 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,18 +17,21 @@ from rayfleet.console import Console
 from rayfleet.errors import Declined, Locked, PartialFailure, UnknownCluster, UsageError
 from rayfleet.fleet.load import load_fleet
 from rayfleet.fleet.model import Fleet
+from rayfleet.job.restore.report import NotRestored
 from rayfleet.project import Project
 from rayfleet.rollout.change import Action, run
 from rayfleet.rollout.drive import drive
-from rayfleet.rollout.ending import Paused
+from rayfleet.rollout.ending import Paused, raise_for
+from rayfleet.rollout.journal.records import Kind
 from rayfleet.rollout.journal.store import Rollout, Rollouts
-from rayfleet.rollout.model import Direction, Step
+from rayfleet.rollout.model import Direction, Output, Step
 from rayfleet.rollout.performer import Task
 from rayfleet.rollout.plan.options import Options
 from rayfleet.rollout.rehearsal import Failure, Mishap, Rehearsal
 from rayfleet.rollout.restart import Restart, run_restart
 from rayfleet.rollout.state import Outcome, Result
 from rayfleet.rollout.steer import Steering
+from rayfleet.rollout.tell.facts import failures
 from tests.support import rehearsals
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -182,7 +186,7 @@ def test_a_way_back_needs_a_yes_and_is_a_success_when_it_is_over(desk: Desk) -> 
     with pytest.raises(Declined, match=f"rollouts.rollback {rollout.id} --cluster {A} --yes"):
         desk.steering().rollback("", ["us-central*"], yes=False)
     desk.steering().rollback("", [A], yes=True)
-    assert f"taken back: {A}; next: invoke status" in desk.said
+    assert f"rolled back: {A}; next: invoke status" in desk.said
     back = rollout.state().clusters[A].back
     assert back is not None
     assert back.outcome is Outcome.DONE
@@ -195,7 +199,7 @@ def test_a_way_back_that_fails_is_a_failure(desk: Desk) -> None:
     with pytest.raises(PartialFailure):
         desk.drive(rollout, Failure(cluster=A, step=Step.GATES))
     fails = Failure(cluster=A, step=Step.START, direction=Direction.BACK)
-    with pytest.raises(PartialFailure, match="the way back failed as well"):
+    with pytest.raises(PartialFailure, match="the rollback failed as well"):
         desk.steering(fails).rollback("", [], yes=True)
 
 
@@ -206,6 +210,126 @@ def test_a_failed_cluster_can_be_left_out_and_the_rest_goes_on(desk: Desk) -> No
     desk.steering().skip("", [A])
     assert "left out" in desk.said
     assert rollout.state().clusters[A].forward.outcome is Outcome.SKIPPED  # type: ignore[union-attr]
+
+
+def test_leaving_out_what_was_changed_needs_a_yes(desk: Desk) -> None:
+    rollout = desk.begin()
+    with pytest.raises(PartialFailure):
+        desk.drive(rollout, Failure(cluster=A, step=Step.START))
+    before = rollout.records()
+    with pytest.raises(Declined, match=f"rollouts.skip {rollout.id} --cluster {A} --yes"):
+        desk.steering().skip("", [A])
+    assert rollout.records() == before
+    desk.steering().skip("", [A], yes=True)
+    assert f"{A} was changed and may be down" in desk.said
+    assert f"invoke jobs.restore --cluster {A} --backup {A}-1" in desk.said
+
+
+def test_leaving_out_the_last_one_of_a_failed_rollout_says_what_is_lost(desk: Desk) -> None:
+    rollout = desk.begin()
+    with pytest.raises(PartialFailure):
+        desk.drive(rollout, Failure(cluster=A, step=Step.START))
+    desk.steering().skip("", [B])
+    with pytest.raises(NotRestored, match=f"{A}: {A}-job0, {A}-job1") as caught:
+        desk.steering().skip("", [A], yes=True)
+    assert caught.value.exit_code == 7
+
+
+def test_a_rollback_that_loses_jobs_ends_without_them(desk: Desk) -> None:
+    class Forgetful(Rehearsal):
+        def perform(self, step: Step, task: Task, **more: Any) -> Output:
+            output = super().perform(step, task, **more)
+            return {**output, "lost": [f"{A}-job0"]} if step is Step.WATCH else output
+
+    rollout = desk.begin()
+    with pytest.raises(PartialFailure):
+        desk.drive(rollout, Failure(cluster=A, step=Step.GATES))
+    steering = replace(desk.steering(), performer=Forgetful(desk.project.state))
+    with pytest.raises(NotRestored, match=f"{A}: {A}-job0") as caught:
+        steering.rollback("", [], yes=True)
+    assert caught.value.exit_code == 7
+    assert f"rolled back: {A}" in desk.said
+
+
+def _without(desk: Desk, *names: str) -> None:
+    """Take clusters out of the fleet file."""
+    rest = {name: one for name, one in desk.fleet.clusters.items() if name not in names}
+    desk.fleet = replace(desk.fleet, clusters=rest)
+
+
+def _cut_off(desk: Desk, name: str) -> Rollout:
+    """A rollout whose process was killed while it stopped the cluster ``name``."""
+    rollout = desk.begin()
+    _leave_lease(desk, rollout, name)
+    rollout.append(Kind.BEGUN, data={"by": "kay@laptop"})
+    rollout.append(Kind.HELD, cluster=name)
+    owed = [{"backup": f"{name}-1", "jobs": [f"{name}-job0"], "stopped": [f"{name}-job0"]}]
+    for step, output in ((Step.PREFLIGHT, {}), (Step.SNAPSHOT, {"owed": owed}), (Step.VERIFY, {})):
+        rollout.append(Kind.INTENT, cluster=name, step=step)
+        rollout.append(Kind.DONE, cluster=name, step=step, data=output)
+    rollout.append(Kind.INTENT, cluster=name, step=Step.QUIESCE)
+    return rollout
+
+
+@pytest.mark.parametrize("verb", ["abort", "skip"])
+def test_a_rollout_whose_cluster_has_left_the_fleet_can_be_ended(desk: Desk, verb: str) -> None:
+    """It could neither be resumed nor aborted: the refusal advised the abort."""
+    rollout = _cut_off(desk, A)
+    _without(desk, A)
+    steering = replace(desk.steering(), performer=None)  # the real one
+    with pytest.raises(UsageError, match=f"invoke rollouts.skip {rollout.id} --cluster {A}"):
+        steering.resume("")
+    if verb == "abort":
+        with pytest.raises(PartialFailure, match=f"{A} is not in the fleet file any more"):
+            steering.abort("")
+        with pytest.raises(PartialFailure, match="not in the fleet"):
+            raise_for(rollout.plan, rollout.state())
+        assert rehearsals.leases(rollout) != [], "its jobs may be in the vault"
+        steering.unlock(rollout.id, [], yes=True)
+    else:
+        with pytest.raises(NotRestored, match=f"{A}: {A}-job0"):
+            steering.skip("", [A, B], yes=True)
+        assert "should that fail, it stays as it is then" in desk.said
+        (failure,) = failures(rollout.plan, rollout.state())
+        assert "is not in the fleet file any more" in failure.what
+        assert failure.next.startswith(f"put {A} back into infra/sandbox.yaml; then: invoke start")
+    assert rollout.state().result in {Result.FAILED, Result.WITHOUT_JOBS}
+    assert rehearsals.leases(rollout) == []
+
+
+def test_a_cluster_that_has_left_the_fleet_and_needs_nothing_keeps_nobody(desk: Desk) -> None:
+    rollout = desk.begin()
+    with pytest.raises(PartialFailure):
+        desk.drive(rollout, Failure(cluster=B, step=Step.PREFLIGHT))
+    _without(desk, A)
+    desk.steering().retry("", [B])
+    assert rollout.state().result is Result.DONE
+
+
+def test_nothing_is_asked_for_a_cluster_that_has_left_the_fleet(desk: Desk) -> None:
+    rollout = desk.begin()
+    with pytest.raises(PartialFailure):
+        desk.drive(rollout, Failure(cluster=A, step=Step.START))
+    _without(desk, A)
+    before = rollout.records()
+    asks = (
+        lambda: desk.steering().retry("", [A]),
+        lambda: desk.steering().rollback("", [A], yes=True),
+    )
+    for ask in asks:
+        with pytest.raises(UsageError, match=f"fleet file has no more.*{A}"):
+            ask()
+    assert rollout.records() == before
+
+
+def test_a_lease_on_a_cluster_that_has_left_the_fleet_is_ended_by_its_name(desk: Desk) -> None:
+    rollout = _cut_off(desk, A)
+    _without(desk, A)
+    desk.steering().unlock("", [A], yes=True)
+    assert rehearsals.leases(rollout) == []
+    assert f"put {A} back into it" in desk.said
+    with pytest.raises(UnknownCluster):
+        desk.steering().unlock("", ["nowhere"], yes=True)
 
 
 def test_an_abort_of_one_that_nobody_drives_ends_it_here(desk: Desk) -> None:
@@ -291,7 +415,7 @@ def test_leases_are_ended_only_after_a_yes_and_are_told(desk: Desk) -> None:
         desk.steering().unlock("", [A], yes=False)
     desk.steering().unlock("", [A], yes=True)
     assert lease_of(desk.project, desk.fleet.clusters[A]) is None
-    assert f"{A} is free" in desk.said
+    assert f"{A} is released" in desk.said
     desk.steering().unlock(rollout.id, [], yes=True)
     assert rehearsals.leases(rollout) == []
     desk.steering().unlock(rollout.id, [], yes=True)

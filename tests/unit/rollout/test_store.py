@@ -7,6 +7,7 @@ import os
 import stat
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from rayfleet.rollout.journal.records import Kind
 from rayfleet.rollout.journal.store import ID, Rollout, Rollouts, myself, new_id
 from rayfleet.rollout.model import Step
 from rayfleet.rollout.state import Result
+from rayfleet.waiting import wait_until
+from tests.support.disk_calls import recorded_calls
 from tests.support.rehearsals import create, make_plan
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -48,6 +51,41 @@ def test_a_new_rollout_is_there_with_all_that_belongs_to_it(tmp_path: Path) -> N
         "b.yaml": b"new b",
     }
     assert [path.read_bytes() for path in found.previous.iterdir()] == [b"old a"]
+
+
+def test_a_new_rollout_is_on_the_disk_before_it_gets_its_name_and_so_is_the_name(
+    tmp_path: Path,
+) -> None:
+    """What begins a rollout may be a loss of power away from doing something to a cluster."""
+    Rollouts(tmp_path).create(make_plan(["a"]), {}, {})  # the folder of all is there after it
+    plan = make_plan(["b"])
+    with recorded_calls() as calls:
+        made = Rollouts(tmp_path).create(plan, {"b": b"new"}, {"b": b"old"})
+    files = [path for path in made.folder.rglob("*") if path.is_file()]
+    folders = [made.folder, made.configs, made.previous]
+    assert len(files) == 4
+    # every file and every folder of it; its name; the folder that has the name
+    assert calls == ["fsync"] * len([*files, *folders]) + ["rename", "fsync"]
+
+
+def test_the_folder_of_all_rollouts_is_on_the_disk_as_well(tmp_path: Path) -> None:
+    state = tmp_path / "not" / "there"
+    syncs = []
+    for name in ("a", "b"):
+        with recorded_calls() as calls:
+            Rollouts(state).create(make_plan([name]), {}, {})
+        syncs.append(calls.count("fsync"))
+    made = [tmp_path / "not", state, state / "rollouts"]
+    assert syncs[0] - syncs[1] == len(made), "the folder above each new one"
+
+
+@pytest.mark.parametrize("followed", [False, True])
+def test_a_record_is_on_the_disk_when_its_append_returns(journal: Journal, followed: bool) -> None:
+    with journal.followed() if followed else nullcontext():
+        for _ in range(2):
+            with recorded_calls(write=os.write) as calls:
+                journal.append(Kind.BEGUN, data={"by": "olga@desk"})
+            assert calls == ["write", "fsync"]
 
 
 def test_only_the_owner_may_read_a_rollout(rollout: Rollout) -> None:
@@ -305,3 +343,69 @@ def test_one_process_drives_and_the_other_learns_which(rollout: Rollout) -> None
     assert not other.running()
     with other.drive():
         assert rollout.running()
+
+
+class EndsNow(BaseException):
+    """What a second Ctrl-C raises in the main thread, wherever it is."""
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("others", [0, 5])
+def test_an_append_that_a_second_ctrl_c_ends_does_not_end_those_of_others(
+    tmp_path: Path, others: int, late: bool
+) -> None:
+    """They got the Ctrl-C too, and wrote down a defect of rayfleet as their step's failure."""
+    path = tmp_path / "journal.jsonl"
+    path.touch()
+    journal = Ended(path, late=late)
+    threads = [
+        threading.Thread(target=journal.append, args=(Kind.NOTE,), kwargs={"cluster": str(i)})
+        for i in range(others + 1)
+    ]
+    with journal.writing:
+        threads[0].start()
+        assert journal.begun.wait(30)
+        main = threading.Thread(target=journal.ended, name="main")
+        main.start()
+        _until(lambda: len(journal._pending) == 1)
+        for thread in threads[1:]:
+            thread.start()
+        _until(lambda: len(journal._pending) == others + 1)
+    for thread in (*threads, main):
+        thread.join(60)
+    assert journal.raised == ["main"]
+    written = sorted(record.cluster for record in journal.read())
+    # Of the record that was being written nobody has been told; it may be there or not.
+    assert [name for name in written if name != "main"] == sorted(map(str, range(others + 1)))
+    assert [record.number for record in journal.read()] == list(range(1, len(written) + 1))
+    assert journal.fresh() == list(journal.read())
+
+
+class Ended(Counting):
+    """Is ended in the middle of the write that has the record of "main", or (``late``) right
+    after it; then never again."""
+
+    def __init__(self, path: Path, *, late: bool) -> None:
+        super().__init__(path)
+        self.late = late
+        self.raised: list[str] = []
+
+    def ended(self) -> None:
+        try:
+            self.append(Kind.NOTE, cluster="main")
+        except EndsNow:
+            self.raised.append("main")
+
+    def write(self, file: int, data: bytes) -> None:
+        if b'"main"' not in data or threading.current_thread().name != "main":
+            super().write(file, data)
+            return
+        if self.late:
+            super().write(file, data)
+        else:
+            os.write(file, data[: len(data) // 2])
+        raise EndsNow
+
+
+def _until(ready: Callable[[], bool]) -> None:
+    wait_until(ready, what="the threads", timeout=60, interval=0.001)

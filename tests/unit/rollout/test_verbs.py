@@ -13,10 +13,12 @@ import pytest
 
 from rayfleet.cluster.lease import Names, hold_cluster, lease_of
 from rayfleet.errors import Locked, UnknownCluster, UsageError
+from rayfleet.job.restore.report import NotRestored
 from rayfleet.rollout import verbs
+from rayfleet.rollout.ending import raise_for
 from rayfleet.rollout.journal.records import Kind
 from rayfleet.rollout.journal.store import Rollout
-from rayfleet.rollout.model import Step
+from rayfleet.rollout.model import Direction, Step
 from rayfleet.rollout.rehearsal import Failure, Mishap, Rehearsal
 from rayfleet.rollout.state import Outcome, Result
 from tests.support.rehearsals import create, kinds, make_plan, run
@@ -46,7 +48,7 @@ def driven(fresh: Rollout) -> Iterator[Rollout]:
 
 
 ASKING: dict[str, Callable[[Rollout], verbs.Answer]] = {
-    "promote": lambda r: verbs.promote(r, by=BOB),
+    "promote": lambda r: verbs.promote(r, by=BOB, full=True),
     "abort": lambda r: verbs.abort(r, by=BOB),
     "skip": lambda r: verbs.skip(r, ["b"], by=BOB),
 }
@@ -110,7 +112,7 @@ def test_a_finished_rollout_is_not_steered(
 
 
 def test_only_what_has_failed_is_tried_again(rollout: Rollout) -> None:
-    with pytest.raises(UsageError, match=r"retry does not fit b.*has failed: a"):
+    with pytest.raises(UsageError, match=r"retry does not fit b.*have failed: a"):
         verbs.retry(rollout, ["b"], by=BOB)
     answer = verbs.retry(rollout, ["a"], by=BOB)
     assert answer.drive
@@ -213,7 +215,7 @@ def test_an_undecided_cluster_may_be_left_out_or_taken_back(tmp_path: Path) -> N
 
     skipped = undecided("skipped")
     assert not verbs.skip(skipped, ["a"], by=BOB).drive
-    assert run(skipped).result is Result.DONE
+    assert run(skipped).result is Result.WITHOUT_JOBS
     taken = undecided("taken")
     assert verbs.rollback(taken, ["a"], by=BOB).drive
     run(taken)
@@ -224,3 +226,92 @@ def test_answers_name_no_more_clusters_than_one_can_read(tmp_path: Path) -> None
     many: Any = [f"c{i}" for i in range(30)]
     made = create(tmp_path, make_plan(many))
     assert "and 22 more" in verbs.skip(made, many, by=BOB).text
+
+
+def skipping(rollout: Rollout) -> list[str]:
+    """What is said of leaving "a" out before anybody is asked."""
+    return verbs.left_as_they_are(verbs.preview(rollout, verbs.Verb.SKIP, ["a"], by=BOB))
+
+
+def test_a_touched_failure_that_is_left_out_ends_without_its_jobs(tmp_path: Path) -> None:
+    """It ended as done, with exit code 0: the cluster down, its jobs only in the vault."""
+    made = create(tmp_path, make_plan(["a"], ["b"]))
+    failure = Failure(cluster="a", step=Step.GATES, mishap=Mishap.INCONCLUSIVE, times=99)
+    run(made, failures=[failure])
+    warning, mend = skipping(made)
+    assert warning == ("a was changed and may be down; only in the vault: 2 jobs, a-job0, a-job1")
+    assert f"invoke rollouts.unlock {made.id} --cluster a; then: invoke start --cluster a" in mend
+    verbs.skip(made, ["a"], by=BOB)
+    state = run(made)
+    assert state.result is Result.WITHOUT_JOBS
+    with pytest.raises(NotRestored) as caught:
+        raise_for(made.plan, state)
+    assert caught.value.exit_code == 7
+    assert "a: a-job0, a-job1" in caught.value.why
+    restore = "invoke jobs.restore --cluster a --backup a-1 --stopped --job a-job0 --job a-job1"
+    assert restore in caught.value.next_step
+
+
+def test_what_is_left_out_before_it_was_touched_ends_well(tmp_path: Path) -> None:
+    made = create(tmp_path, make_plan(["a"], ["b"]))
+    run(made, failures=[Failure(cluster="a", step=Step.VERIFY)])
+    assert skipping(made) == []
+    verbs.skip(made, ["a"], by=BOB)
+    verbs.retry(made, by=BOB)
+    assert run(made).result is Result.DONE
+
+
+def test_the_last_failure_that_is_left_out_ends_a_rollout_that_had_failed(tmp_path: Path) -> None:
+    made = create(tmp_path, make_plan(["a"]))
+    run(made, failures=[Failure(cluster="a", step=Step.START)])
+    assert made.state().result is Result.FAILED
+    verbs.skip(made, ["a"], by=BOB)
+    assert made.state().result is Result.WITHOUT_JOBS
+
+
+def test_jobs_that_are_back_are_not_told_as_lost(tmp_path: Path) -> None:
+    """It turns bad while it bakes: its jobs were given back before."""
+    made = create(tmp_path, make_plan(["a"], ["b"]))
+    run(made, failures=[Failure(cluster="a", step=Step.CLOSE, times=99)])
+    assert skipping(made)[0] == "a was changed and may be down"
+
+
+def test_a_way_back_that_goes_on_is_not_tried_again(rollout: Rollout) -> None:
+    """The answer was "tried again: a", and nothing changed."""
+    verbs.rollback(rollout, ["a"], by=BOB)
+    with rollout.drive():
+        rollout.append(Kind.BEGUN)
+        rollout.append(Kind.HELD, cluster="a", direction=Direction.BACK)
+        before = rollout.records()
+        with pytest.raises(UsageError, match="retry does not fit a: a is rolling back"):
+            verbs.retry(rollout, ["a"], by=BOB)
+        assert rollout.records() == before
+
+
+def test_a_way_back_that_was_left_out_can_be_asked_for_again(rollout: Rollout) -> None:
+    """The rules of the state allowed it, and the command refused it."""
+    verbs.rollback(rollout, ["a"], by=BOB)
+    run(rollout, failures=[Failure(cluster="a", step=Step.START, direction=Direction.BACK)])
+    verbs.skip(rollout, ["a"], by=BOB)
+    assert rollout.state().clusters["a"].back.outcome is Outcome.SKIPPED
+    assert verbs.rollback(rollout, ["a"], by=BOB).drive
+    assert run(rollout).clusters["a"].back.outcome is Outcome.DONE
+
+
+def test_leaving_the_failure_out_lets_a_retry_go_on_with_the_others(rollout: Rollout) -> None:
+    verbs.skip(rollout, ["a"], by=BOB)
+    assert verbs.retry(rollout, by=BOB).drive
+    assert {each.forward.outcome for each in run(rollout).clusters.values()} == {
+        Outcome.SKIPPED,
+        Outcome.DONE,
+    }
+
+
+def test_what_would_change_nothing_is_refused(driven: Rollout) -> None:
+    """A bake that does not go on cannot be ended, and an abort is asked for once."""
+    with pytest.raises(UsageError, match="no bake goes on"):
+        verbs.promote(driven, by=BOB)
+    verbs.abort(driven, by=BOB)
+    with pytest.raises(UsageError, match="it is being aborted already"):
+        verbs.abort(driven, by=BOB)
+    assert kinds(driven)[Kind.REQUEST] == 1

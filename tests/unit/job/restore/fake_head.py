@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rayfleet.errors import ToolFailed
-from rayfleet.job.client import Submittable
-from rayfleet.job.model import Job, JobExists, JobKind, JobStatus
+from rayfleet.job.model import Job, JobExists, JobKind, JobStatus, Submittable
 from rayfleet.job.package import Package
 from rayfleet.job.vault.model import Backup, SavedJob, SavedPackage
 from rayfleet.job.vault.store import Vault

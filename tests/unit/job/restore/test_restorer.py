@@ -434,6 +434,21 @@ def test_what_a_later_backup_of_the_same_head_calls_stopped_was_stopped_by_us(
     assert outcomes(report) == {"plain": Outcome.RESTORED, "theirs": Outcome.ENDED}
 
 
+def test_who_names_jobs_that_were_stopped_gets_them_back_and_the_command_too(vault: Vault) -> None:
+    """As ``jobs.restore --stopped --job plain`` does."""
+    made = keep_backup(vault, PLAIN, saved_job("other"))
+    head = FakeHead()
+    head.rows["plain"] = job_row("plain", JobStatus.STOPPED, started=EPOCH + 1)
+    left = restore(head, vault, made, only=["plain"], clock=head.clock)
+    assert outcomes(left) == {"plain": Outcome.ENDED}
+    assert "--stopped" not in left.command
+    plan = plan_restore(head, vault, made, only=["plain"], stopped=["plain"])
+    assert outcomes(plan) == {"plain": Outcome.PLANNED}
+    report = restore(head, vault, made, only=["plain"], stopped=["plain"], clock=head.clock)
+    assert outcomes(report) == {"plain": Outcome.RESTORED}
+    assert report.command.endswith(f" --backup {made.id} --stopped --job plain")
+
+
 def test_packages_alone_are_brought_and_problems_are_named(vault: Vault, backup: Backup) -> None:
     head = FakeHead()
     head.refused["o.zip"] = ToolFailed("c1: cannot upload o.zip", why="too large")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -226,9 +226,14 @@ def test_a_backup_that_is_not_there_is_one_clear_error(screen: Screen, vault: Va
         listing.show_backup(screen.console, vault, "east", as_json=False)
 
 
-def prune(screen: Screen, vault: Vault, **options: bool) -> None:
+def prune(
+    screen: Screen, vault: Vault, *, needed: Mapping[str, str] | None = None, **options: bool
+) -> None:
+    def protect(ids: Collection[str]) -> dict[str, str]:
+        return {name: why for name, why in (needed or {}).items() if name in ids}
+
     given = {"dry_run": False, "yes": False, "as_json": False}
-    listing.prune(screen.console, vault, MONTH, **(given | options))
+    listing.prune(screen.console, vault, MONTH, protect=protect, **(given | options))
 
 
 def test_pruning_asks_first_and_a_dry_run_deletes_nothing(screen: Screen, vault: Vault) -> None:
@@ -258,5 +263,25 @@ def test_pruning_as_json(screen: Screen, vault: Vault, dry_run: bool) -> None:
     prune(screen, vault, dry_run=dry_run, yes=True, as_json=True)
     shown = screen.json()
     assert shown.pop("bytes") > 1000
-    assert shown == {"dry_run": dry_run, "backups": [old.id], "packages": 1, "leftovers": 0}
+    assert shown == {
+        "dry_run": dry_run,
+        "backups": [old.id],
+        "packages": 1,
+        "leftovers": 0,
+        "kept": {},
+    }
     assert bool(vault.backups()) is dry_run
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_what_a_rollout_needs_is_not_pruned_and_is_told_why(
+    screen: Screen, vault: Vault, as_json: bool
+) -> None:
+    old = save(vault, job(), taken=LONG_AGO)
+    prune(screen, vault, needed={old.id: "rollout R is not finished"}, yes=True, as_json=as_json)
+    assert vault.backups() == (old,)
+    if as_json:
+        assert screen.json()["kept"] == {old.id: "rollout R is not finished"}
+    else:
+        assert f"kept: {old.id}, for rollout R is not finished" in screen.err
+        assert "to delete" not in screen.err

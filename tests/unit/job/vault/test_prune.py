@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -11,7 +12,8 @@ import pytest
 
 from rayfleet.errors import Locked
 from rayfleet.job.vault.hold import alone, shared
-from rayfleet.job.vault.store import Pruned, Vault
+from rayfleet.job.vault.pruning import Pruned
+from rayfleet.job.vault.store import Vault
 from tests.unit.job.vault.examples import OTHER, TAKEN, URI, backup, job, keep, save
 
 DAY = timedelta(days=1)
@@ -155,3 +157,28 @@ def test_a_writer_waits_for_who_deletes(tmp_path: Path) -> None:
 def _hold(lock: Path) -> bool:
     with shared(lock):
         return True
+
+
+def test_what_is_needed_stays_with_its_packages_and_what_tells_of_its_jobs_since(
+    vault: Vault,
+) -> None:
+    """Without the newer one, a restore from the older would run jobs that have ended since."""
+    older = save(vault, job("a"), taken=TAKEN - 2 * DAY)
+    needed = save(vault, job("b"), contents={URI: b"b"}, taken=TAKEN - DAY)
+    newer = save(vault, job("c"), taken=TAKEN)
+    other = save(vault, job("d"), cluster="elsewhere", taken=TAKEN)
+
+    def protect(ids: Collection[str]) -> dict[str, str]:
+        assert set(ids) == {older.id, needed.id, newer.id, other.id}
+        return {needed.id: "a rollout"}
+
+    now = TAKEN + 2 * MONTH
+    plan = vault.plan_prune(MONTH, now=now, protect=protect)
+    assert set(plan.backups) == {older.id, other.id}
+    assert plan.kept == {
+        needed.id: "a rollout",
+        newer.id: f"it tells which jobs of {needed.id} have ended since",
+    }
+    assert vault.prune(MONTH, now=now, protect=protect) == plan
+    assert vault.backups() == (newer, needed)
+    assert vault.problems(needed) == ()

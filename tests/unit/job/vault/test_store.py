@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import resource
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
-from types import FrameType
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -23,6 +21,7 @@ from rayfleet.job.vault.document import encode_backup
 from rayfleet.job.vault.model import Backup
 from rayfleet.job.vault.records import Damaged
 from rayfleet.job.vault.store import DamagedVault, NoBackup, Vault
+from tests.support.disk_calls import recorded_calls
 from tests.unit.job.vault.examples import OTHER, SECRET, TAKEN, URI, backup, job, keep, save
 
 HOUR = timedelta(hours=1)
@@ -324,23 +323,6 @@ def test_a_place_that_cannot_be_used_is_one_clear_error(tmp_path: Path) -> None:
         (broken.root / place).write_text("not a folder")
         with pytest.raises(PrerequisiteMissing, match=r"cannot (read|prune)"):
             broken.prune(HOUR, now=TAKEN)
-
-
-@contextmanager
-def recorded_calls() -> Iterator[list[str]]:
-    """The calls of fsync and rename that this thread makes in the block, in order."""
-    calls: list[str] = []
-
-    def record(frame: FrameType, event: str, called: object) -> None:
-        if event == "c_call" and called in {os.fsync, os.rename, os.replace}:
-            calls.append("fsync" if called is os.fsync else "rename")
-
-    before = sys.getprofile()
-    sys.setprofile(record)
-    try:
-        yield calls
-    finally:
-        sys.setprofile(before)
 
 
 def test_all_is_on_the_disk_before_it_gets_its_name_and_so_is_the_name(vault: Vault) -> None:

@@ -134,7 +134,7 @@ def test_a_job_that_always_loses_its_worker_is_given_up_and_named(world: World) 
     assert outcomes(output)["a"] == ("failed", f"{DIED}: the node died")
     assert output["lost"] == ["a"]
     backup = owed_of(way.outputs[Step.QUIESCE])[0].backup
-    wanted = f"invoke jobs.restore --cluster us-east5 --backup {backup} --job a"
+    wanted = f"invoke jobs.restore --cluster us-east5 --backup {backup} --stopped --job a"
     assert output["next"] == wanted
     assert len(world.head.submitted) == 1 + give_back.WATCH_ROUNDS
 

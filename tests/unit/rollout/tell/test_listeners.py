@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -285,3 +286,23 @@ def test_off_a_terminal_the_table_is_lines_and_json_is_alone_on_stdout() -> None
         assert "\x1b" not in console.err.getvalue()
         rows = [json.loads(line) for line in console.out.getvalue().splitlines()]
         assert len(rows) == (len(example.records) + 1 if as_json else 0)
+
+
+def test_events_hide_what_looks_secret_wherever_a_record_has_it() -> None:
+    """They were the records as they are, where everything else that is printed is masked."""
+    lines: list[str] = []
+    example = four_good()
+    events = Events(example.plan, lines.append)
+    data = {
+        "what": "the job TOKEN=hunter2secret failed",
+        "jobs": [{"job": "a", "reason": "curl https://me:hunter2secret@host"}],
+        "seconds": 3,
+    }
+    events.hear(replace(example.records[0], data=data), begin(example.plan))
+    events.close()
+    assert "hunter2secret" not in "".join(lines)
+    assert json.loads(lines[0])["data"] == {
+        "what": "the job TOKEN=*** failed",
+        "jobs": [{"job": "a", "reason": "curl https://***@host"}],
+        "seconds": 3,
+    }
