@@ -1,7 +1,8 @@
 """A Docker engine with the containerd image store, which the machine's own engine may not have.
 
 It is Debian 13's: its packages are unpacked into a folder (nothing is installed) and its dockerd
-runs there in a mount namespace of its own, with storage and a socket of its own and no network.
+runs there with storage and a socket of its own, in a mount and a network namespace of its own:
+where there is to be no bridge, dockerd deletes a docker0 that it finds, be it another engine's.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def containerd_engine() -> Iterator[Mapping[str, str]]:
         log = folder / "dockerd.log"
         with log.open("wb") as output:
             process = subprocess.Popen(
-                ["unshare", "--mount", "sh", "-c", START, "sh", root],
+                ["unshare", "--mount", "--net", "sh", "-c", START, "sh", root],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
