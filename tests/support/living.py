@@ -57,7 +57,6 @@ COMMANDS = (
 BOOT_SECONDS = 120.0
 NOT_HERE = ("health", "age", "autoscaler", "probe")
 TABLES = ("instances", "nodes", "queuedResources")
-GUEST = {"items": [{"key": "enable-guest-attributes", "value": "TRUE"}]}
 
 
 @dataclass(kw_only=True)
@@ -264,7 +263,6 @@ class Living:
                 "ssh_proxy_command": ssh.proxy_command,
             }
             types = content["available_node_types"]
-            types["head_default"]["node_config"]["metadata"] = GUEST
             for kind in types:
                 types[kind]["min_workers"] = self.minimum[name].get(kind, 0)
 

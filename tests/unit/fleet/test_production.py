@@ -146,6 +146,10 @@ def test_the_node_types_of_a_production_cluster_are_those_of_its_generation(row:
     assert (head["min_workers"], head["max_workers"]) == (0, 0)
     assert head["resources"] == {"CPU": 0, "head_node": 1}
     assert head["node_config"]["machineType"] == "n2-standard-8"
+    # Where the head records its host keys, which whoever enters it is to check.
+    assert head["node_config"]["metadata"] == {
+        "items": [{"key": "enable-guest-attributes", "value": "TRUE"}]
+    }
     (disk,) = head["node_config"]["disks"]
     assert (disk["boot"], disk["autoDelete"], disk["type"]) == (True, True, "PERSISTENT")
     assert disk["initializeParams"]["diskSizeGb"] == 200
@@ -166,6 +170,7 @@ def test_the_node_types_of_a_production_cluster_are_those_of_its_generation(row:
                 "acceleratorType": kind,
                 "runtimeVersion": generation.runtime,
                 "schedulingConfig": {"preemptible": True},
+                "metadata": {"enable-guest-attributes": "TRUE"},
             },
         }
         for key, kind in wanted.items()
