@@ -34,6 +34,14 @@ def printable(text: str) -> str:
     return harmless(writable(text).encode()).decode()
 
 
+def on_one_line(text: str) -> str:
+    """``text`` with everything shown that is not printable, line ends too."""
+    return "".join(
+        one if one.isprintable() else one.encode("unicode_escape", "surrogatepass").decode()
+        for one in text
+    )
+
+
 def writable(text: str) -> str:
     """``text`` so that it can be encoded: a half of a pair, which JSON may have, is shown."""
     return text.encode(errors="backslashreplace").decode()

@@ -17,6 +17,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from yaml.reader import ReaderError
 
 from rayfleet.errors import FleetFileError
+from rayfleet.harmless import on_one_line
 
 Trail = tuple[str | int, ...]
 Value: TypeAlias = bool | int | float | str | list["Value"] | dict[str, "Value"] | None
@@ -132,7 +133,7 @@ def _readable(text: str, most: int) -> str:
     """``text`` without its middle if it is long, and without what a terminal would obey."""
     if len(text) > most:
         text = f"{text[: most // 2]} … {text[-most // 2 :]}"
-    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
+    return on_one_line(text)
 
 
 def refuse_depth(text: str) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rayfleet.fleet.lint.secret_forms import secret_in
+from rayfleet.harmless import on_one_line
 
 Level = Literal["error", "warning"]
 LONGEST = 80
@@ -56,8 +57,4 @@ def printable(text: object, *, longest: int = LONGEST) -> str:
     whole = str(text)
     if secret_in(whole):
         return "***"
-    shown = "".join(
-        one if one.isprintable() else one.encode("unicode_escape", "surrogatepass").decode()
-        for one in whole[:longest]
-    )
-    return shown + ("…" if len(whole) > longest else "")
+    return on_one_line(whole[:longest]) + ("…" if len(whole) > longest else "")

@@ -26,6 +26,7 @@ from rayfleet.fleet.lint.ray_files import ray_defaults
 from rayfleet.fleet.lint.secret_forms import secret_in
 from rayfleet.fleet.lint.several import check_together
 from rayfleet.fleet.lint.source import Source, parse_source, read_source
+from rayfleet.harmless import on_one_line
 
 LONGEST_PATH = 4096
 
@@ -129,7 +130,7 @@ def _of_problem(shown: str, problem: Problem) -> Finding:
     key, text = printable(problem.trail), problem.text
     if secret_in(text):
         text = "cannot be read as what it seems; put it in quotes"
-    text = "".join(one if one.isprintable() else "?" for one in text)
+    text = on_one_line(text)
     return Finding(
         level="error",
         rule="yaml",
