@@ -77,11 +77,11 @@ def read_document(path: Path, *, shown: str) -> Document:
     Raises:
         FleetFileError: the file cannot be read, or is no YAML mapping.
     """
-    root = _compose(path, shown)
-    if root is None:
-        raise _unreadable(shown, 1, "the file is empty; write project: NAME first")
-    if not isinstance(root, MappingNode):
-        raise _unreadable(shown, _line(root), "the file must be a mapping of keys")
+    try:
+        nodes = composed(read_text(path, "fleet file"))
+        root = _only(nodes)
+    except Unreadable as error:
+        raise FleetFileError(shown, [error.problem.shown(shown)]) from None
     reader = Reader()
     value = reader.mapping(root, ())
     return Document(
@@ -93,36 +93,64 @@ def read_document(path: Path, *, shown: str) -> Document:
     )
 
 
-def _compose(path: Path, shown: str) -> Node | None:
-    raw = b""
+class Unreadable(Exception):
+    """A file is not the YAML that it should be; ``problem`` says why, at its line."""
+
+    def __init__(self, line: int, text: str) -> None:
+        super().__init__(text)
+        self.problem = Problem(line, "", text)
+
+
+def read_text(path: Path, what: str) -> str:
+    """The text of ``path``, a pipe too, which should be a ``what``.
+
+    Raises:
+        Unreadable: it cannot be read, is too large, or no UTF-8.
+    """
     try:
-        with path.open("rb") as file:
-            raw = file.read(MOST_BYTES + 1)
-        if len(raw) > MOST_BYTES:
-            raise _unreadable(shown, 1, f"larger than {MOST_BYTES} bytes, so it is no fleet file")
-        text = raw.decode("utf-8-sig")
-        refuse_depth(text)
-        return yaml.compose(text, Loader=yaml.CSafeLoader)
+        with path.open("rb") as stream:
+            raw = stream.read(MOST_BYTES + 1)
     except OSError as error:
-        problem = _unreadable(shown, 1, f"cannot be read: {error.strerror or error}")
+        raise Unreadable(1, f"cannot be read: {error.strerror or error}") from None
+    except ValueError:
+        raise Unreadable(1, "cannot be read: no file can have such a name") from None
+    if len(raw) > MOST_BYTES:
+        raise Unreadable(1, f"larger than {MOST_BYTES // 1_000_000} MB, so no {what}")
+    try:
+        return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        byte = raw[error.start]
-        problem = _unreadable(
-            shown, _line_at(raw, error.start), f"not UTF-8 text (byte {byte:#04x})"
-        )
+        line, byte = _line_at(raw, error.start), raw[error.start]
+        raise Unreadable(line, f"not UTF-8 text (byte {byte:#04x})") from None
+
+
+def composed(text: str) -> list[Node]:
+    """The documents in ``text``.
+
+    Raises:
+        Unreadable: it is no YAML.
+    """
+    try:
+        _refuse_depth(text)
+        return list(yaml.compose_all(text, Loader=yaml.CSafeLoader))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        problem = _unreadable(shown, mark.line + 1 if mark else 1, f"not YAML: {error.problem}")
+        line, why = mark.line + 1 if mark else 1, str(error.problem)
     except ReaderError as error:
-        where = _line_at(text.encode(), error.position)
-        problem = _unreadable(shown, where, f"not YAML: {error.reason} ({error.character:#04x})")
+        line = _line_at(text.encode(), error.position)
+        why = f"{error.reason} ({error.character:#04x})"
     except yaml.YAMLError as error:
-        problem = _unreadable(shown, 1, f"not YAML: {' '.join(str(error).split())}")
-    raise problem from None
+        line, why = 1, " ".join(str(error).split())
+    raise Unreadable(line, f"not YAML: {why}") from None
 
 
-def _unreadable(shown: str, line: int, text: str) -> FleetFileError:
-    return FleetFileError(shown, [Problem(line, "", text).shown(shown)])
+def _only(nodes: Sequence[Node]) -> MappingNode:
+    if not nodes:
+        raise Unreadable(1, "the file is empty; write project: NAME first")
+    if len(nodes) > 1:
+        raise Unreadable(_line(nodes[1]), "another document begins; a fleet file is one")
+    if not isinstance(nodes[0], MappingNode):
+        raise Unreadable(_line(nodes[0]), "the file must be a mapping of keys")
+    return nodes[0]
 
 
 def _line_at(raw: bytes, position: int) -> int:
@@ -136,7 +164,7 @@ def _readable(text: str, most: int) -> str:
     return on_one_line(text)
 
 
-def refuse_depth(text: str) -> None:
+def _refuse_depth(text: str) -> None:
     """Raise a YAMLError if ``text`` is no YAML, or nested too deeply to be composed.
 
     Composing is recursive in C: some ten thousand brackets would end the interpreter.

@@ -9,14 +9,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from rayfleet.fleet.document import Document, Problem, Reader, Trail, Value, refuse_depth
-from rayfleet.fleet.lint.finding import printable
+from rayfleet.fleet.document import (
+    Document,
+    Problem,
+    Reader,
+    Trail,
+    Unreadable,
+    Value,
+    composed,
+    read_text,
+)
 
-LARGEST = 1_000_000
-"""Bytes. Ray's own examples have some ten thousand."""
 MOST_VALUES = 100_000
 """With all aliases written out: a short file can stand for more than any machine holds."""
 DEEPEST = 40
@@ -38,20 +43,9 @@ def read_source(path: Path, *, shown: str) -> Source:
     Raises nothing: what is wrong with the file is its fault.
     """
     try:
-        with path.open("rb") as stream:
-            content = stream.read(LARGEST + 1)
-    except OSError as error:
-        return _faulty(shown, 1, f"cannot be read: {error.strerror or error}")
-    except ValueError:
-        return _faulty(shown, 1, "cannot be read: no file can have such a name")
-    if len(content) > LARGEST:
-        return _faulty(shown, 1, f"larger than {LARGEST // 1_000_000} MB, so no cluster config")
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        return _faulty(shown, line, f"not UTF-8 text (byte {content[error.start]:#04x})")
-    return parse_source(text, shown=shown)
+        return parse_source(read_text(path, "cluster config"), shown=shown)
+    except Unreadable as error:
+        return Source(shown=shown, fault=error.problem)
 
 
 def parse_source(text: str, *, shown: str) -> Source:
@@ -60,18 +54,10 @@ def parse_source(text: str, *, shown: str) -> Source:
     Raises nothing: what is wrong with the text is its fault.
     """
     try:
-        refuse_depth(text)
-        composed = yaml.compose_all(text, Loader=yaml.CSafeLoader)
         # Between two lines of dashes there may be nothing.
-        nodes = [node for node in composed if not isinstance(node, ScalarNode) or node.value]
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        return _faulty(shown, mark.line + 1 if mark else 1, f"not YAML: {error.problem}")
-    except yaml.reader.ReaderError as error:
-        before = text.encode()[: error.position].count(b"\n")
-        return _faulty(shown, before + 1, f"not YAML: {error.reason}")
-    except yaml.YAMLError as error:
-        return _faulty(shown, 1, f"not YAML: {printable(' '.join(str(error).split()))}")
+        nodes = [node for node in composed(text) if not isinstance(node, ScalarNode) or node.value]
+    except Unreadable as error:
+        return Source(shown=shown, fault=error.problem)
     if not nodes:
         return _faulty(shown, 1, "the file is empty; write a cluster config")
     documents: list[Document] = []

@@ -280,7 +280,7 @@ def test_a_mistake_is_reported_once_with_its_line_and_remedy(
         (b"- a\n- b\n", "1: the file must be a mapping"),
         (b"a: [1\nb: 2\n", "2: not YAML: did not find expected ',' or ']'"),
         (b"a: 1\nb: \xff\n", "2: not UTF-8 text (byte 0xff)"),
-        (b"a: 1\n---\nb: 2\n", "2: not YAML: but found another document"),
+        (b"a: 1\n---\nb: 2\n", "3: another document begins"),
         (b"a: \x00\n", "1: not YAML"),
         (b"[" * 200_000, "1: not YAML: nested too deeply"),
     ],

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from rayfleet.fleet.document import MOST_BYTES
 from rayfleet.fleet.lint.finding import Finding
 from rayfleet.fleet.lint.run import lint_files
-from rayfleet.fleet.lint.source import LARGEST
 from tests.unit.fleet.conftest import Place
 from tests.unit.fleet.lint.examples import GOOD, lint, marked, spoiled
 
@@ -24,7 +24,7 @@ BAD: dict[str, tuple[bytes, int, str]] = {
     "a control character": (b"a: 1\nb: 2\nc: \x1b[31m\n", 3, "not YAML"),
     "a tab": (b"a:\n\tb: 1\n", 2, "not YAML"),
     "many brackets": (b"a: " + b"[" * 100_000, 1, "nested too deeply"),
-    "a large file": (b"# " + b"x" * LARGEST, 1, "larger than 1 MB"),
+    "a large file": (b"# " + b"x" * MOST_BYTES, 1, "larger than 1 MB"),
     "an alias of nothing": (b"cluster_name: *a\n", 1, "not YAML"),
     "aliases of aliases": (
         b"a0: &a0 [x, x, x, x, x, x, x, x, x]\n"
