@@ -41,6 +41,7 @@ class Story:
     argv: list[str] = field(default_factory=list)
 
     left: list[str] = field(default_factory=list)
+    headless: dict[str, Any] = field(default_factory=dict)
     stopped: str = ""
     started: str = ""
 
@@ -55,6 +56,7 @@ class Story:
     def lose(self) -> None:
         """The machine of the head is gone; then a new head comes up."""
         self.head.kill()
+        self.headless = self.cli.status()[CLUSTER]
         self.without_head = self.cli("jobs.backup", "--cluster", CLUSTER)
         self.cli("stop", "--cluster", CLUSTER, "--yes").must()
         self.left = [row.name for row in self.cli.engine.rows() if row.cluster == CLUSTER]
@@ -105,6 +107,13 @@ def story(matrix: SandboxHead) -> Story:
     assert watch.looks > 1
     told.argv = watch.found
     return told
+
+
+def test_workers_that_a_dead_head_leaves_are_told(story: Story) -> None:
+    assert story.headless["state"] == "no head"
+    (found,) = story.headless["findings"]
+    assert found["state"] == "workers without a head"
+    assert f"-{CLUSTER}-worker-" in found["found"]
 
 
 def test_stop_leaves_no_node_and_start_brings_the_cluster_back(story: Story) -> None:

@@ -50,7 +50,7 @@ class Story:
     records: list[Event] = field(default_factory=list)
     watch: HeadWatch | None = None
     killed: datetime | None = None
-    headless: dict[str, Any] = field(default_factory=dict)
+    in_hand: dict[str, Any] = field(default_factory=dict)
 
     def take_in(self, rollout: str) -> None:
         """Read what the rollout has left."""
@@ -167,7 +167,7 @@ def dying_heads(released: SandboxCli, tmp_path_factory: pytest.TempPathFactory) 
             with operator.still():
                 SandboxHead(cli, VICTIM).kill()
                 told.killed = datetime.now(UTC)
-                told.headless = cli.status()[VICTIM]
+                told.in_hand = cli.status()[VICTIM]
             operator.until("intent", step="gates")
             SandboxHead(cli, VICTIM).kill()
             told.ran = operator.end()
@@ -189,11 +189,13 @@ def test_head_that_dies_when_its_jobs_are_saved_is_replaced_all_the_same(
     assert late or "problem" in quiesce[-1]["data"]
 
 
-def test_workers_that_a_dead_head_leaves_are_told(dying_heads: Story) -> None:
-    assert dying_heads.headless["state"] == "no head"
-    (found,) = dying_heads.headless["findings"]
-    assert found["state"] == "workers without a head"
-    assert f"-{VICTIM}-worker-" in found["found"]
+def test_status_says_who_changes_a_cluster_and_not_what_is_wrong_with_it_meanwhile(
+    dying_heads: Story,
+) -> None:
+    assert dying_heads.in_hand["state"] == "restarting"
+    assert dying_heads.in_hand["rollout"]["rollout"] == dying_heads.rollout
+    assert dying_heads.in_hand["rollout"]["step"] == "quiesce"
+    assert dying_heads.in_hand["findings"] == []
 
 
 def test_head_that_dies_in_its_gates_fails_and_is_started_again_by_a_retry(
