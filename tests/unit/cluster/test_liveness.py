@@ -1,4 +1,4 @@
-"""The watch over a connection, by itself; over real SSH in tests/integration/ssh/test_silence.py."""
+"""The watch over a connection by itself; over SSH it is in integration/ssh/test_silence.py."""
 
 from __future__ import annotations
 
