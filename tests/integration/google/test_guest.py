@@ -5,23 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.support.google import Google
-from tests.support.google_cluster import GoogleCluster, google_cluster
+from tests.support.google_cluster import google_cluster
 
 pytestmark = pytest.mark.integration
 
-ON = {"enable-guest-attributes": "TRUE"}
 
-
-def allowed(cluster: GoogleCluster) -> GoogleCluster:
-    types = cluster.content["available_node_types"]
-    items = [{"key": key, "value": value} for key, value in ON.items()]
-    types["head_default"]["node_config"]["metadata"] = {"items": items}
-    types["tpu_slice_v4_16"]["node_config"]["metadata"] = ON
-    return cluster
-
-
-def test_machines_that_may_say_their_host_keys(google: Google) -> None:
-    cluster = allowed(google_cluster(google))
+def test_machines_of_the_shipped_configs_say_their_host_keys(google: Google) -> None:
+    cluster = google_cluster(google)
     (head,), (slice_,) = cluster.add("head_default"), cluster.add("tpu_slice_v4_16")
     assert cluster.nodes.host_key(head) == ""
     assert google.write(head, "hostkeys/ssh-ed25519", "AAAA")
@@ -33,6 +23,7 @@ def test_machines_that_may_say_their_host_keys(google: Google) -> None:
 
 def test_a_machine_that_may_not_says_nothing(google: Google) -> None:
     cluster = google_cluster(google)
+    del cluster.content["available_node_types"]["head_default"]["node_config"]["metadata"]
     (head,) = cluster.add("head_default")
     assert not google.write(head, "hostkeys/ssh-ed25519", "AAAA")
     assert cluster.nodes.host_key(head) == ""
