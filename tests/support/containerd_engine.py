@@ -89,7 +89,8 @@ def _unpacked(folder: Path) -> Path:
     root, lists, packages = folder / "root", folder / "lists", folder / "packages"
     for each in (root, lists / "partial", packages):
         each.mkdir(parents=True)
-    mirror = debian_mirror() or "http://deb.debian.org/debian"
+    mirror = debian_mirror()
+    assert mirror, "apt of this machine has no mirror of Debian"
     source = folder / "sources.list"
     source.write_text(f"deb [signed-by={KEYS}] {mirror} {SUITE} main\n")
     apt = folder / "apt.conf"
