@@ -29,11 +29,17 @@ class BuildConfig:
     env: str = field(default="", repr=False)
 
 
+REPOSITORIES = ("GCSFUSE_REPOSITORY",)
+"""Variables with the addresses of package repositories that only some images need."""
+
+
 def machine_build_config(env: Mapping[str, str]) -> BuildConfig:
     """The build configuration that this machine and its environment ask for."""
     pip = machine.read_pip_settings(env)
     bundle = machine.ca_bundle(env, pip_cert=pip.get("cert", ""))
     settings = machine.build_environment(pip, has_bundle=bundle is not None)
+    # No address of a package repository is written into a Dockerfile.
+    settings |= {name: env[name] for name in REPOSITORIES if env.get(name)}
     return BuildConfig(
         bundle=b"" if bundle is None else bundle.read_bytes(),
         env=machine.shell_exports(settings),

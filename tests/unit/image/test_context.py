@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import stat
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from rayfleet.errors import PrerequisiteMissing, UsageError
 from rayfleet.image.build.checkout import Checkout
-from rayfleet.image.build.context import MTIME, BuildConfig, exported_context
+from rayfleet.image.build.context import MTIME, BuildConfig, exported_context, machine_build_config
 from tests.support.publishing import commit, git, write_project
 
 CONFIG = BuildConfig(bundle=b"pem", env="export PIP_INDEX_URL=https://me:secret@index\n")
@@ -148,3 +149,9 @@ def test_a_context_with_its_own_build_config_is_refused(root: Path, tmp_path: Pa
         exported_context(root, ["build-config/env"], CONFIG, folder=tmp_path / "build"),
     ):
         pass
+
+
+def test_the_address_of_a_repository_reaches_the_build_from_the_environment() -> None:
+    address = "https://packages.example/apt"
+    config = machine_build_config({**os.environ, "GCSFUSE_REPOSITORY": address})
+    assert f"GCSFUSE_REPOSITORY={address}" in config.env
